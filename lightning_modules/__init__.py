@@ -1,0 +1,1 @@
+"""What trains: networks, the module around them, loss, optimizer, schedule and metrics."""

@@ -1,0 +1,204 @@
+"""The training logic around a deployable module: loss, metrics, optimizer and schedule.
+
+One step serves training, validation and test. Nothing is logged in a step: counts accumulate on
+the device and are read once an epoch, which is both exact and faster than per-step logging.
+
+N batch, K classes.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+from torch import Tensor, nn
+
+from lightning_modules.activation_checkpointing import checkpoint_activations
+from lightning_modules.losses import ClassificationLoss
+from lightning_modules.metrics import ClassificationCounts, ClassificationReport
+from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
+from lightning_modules.schedules import Schedule
+
+Inputs = Tensor | tuple[Tensor, ...] | list[Tensor]
+
+
+class Classifier(pl.LightningModule):
+    """Trains a deployable module.
+
+    Args:
+        model: Raw inputs -> logits [N,K] (see `deployed`).
+        train_targets: int64 [M], for class weights.
+        description: What a checkpoint must say so that a fresh process can rebuild the model;
+            plain values only.
+        optimizer: Arguments of `build_optimizer`.
+        schedule: Arguments of `Schedule`.
+        loss: Arguments of `ClassificationLoss`.
+        activation_checkpointing: Recomputes each block's activations in the backward pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_targets: np.ndarray,
+        description: Mapping[str, Any],
+        optimizer: Mapping[str, Any],
+        schedule: Mapping[str, Any],
+        loss: Mapping[str, Any],
+        activation_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.description = dict(description)
+        self.class_names: list[str] = self.description["class_names"]
+        self.optimizer_arguments = dict(optimizer)
+        self.schedule_arguments = dict(schedule)
+        num_classes = len(self.class_names)
+        self.criterion = ClassificationLoss(num_classes, train_targets, **loss)
+        self.train_counts = ClassificationCounts(num_classes)
+        self.val_counts = ClassificationCounts(num_classes)
+        self.test_counts = ClassificationCounts(num_classes)
+        self.reports: dict[str, ClassificationReport] = {}
+        name = self.optimizer_arguments.get("name", "adamw")
+        lr = self.optimizer_arguments.get("lr", "auto")
+        self.lr_is_auto = lr == "auto"
+        self.base_lr = FALLBACK_LR.get(name, 1e-3) if self.lr_is_auto else float(lr)
+        if activation_checkpointing:
+            checkpoint_activations(model)
+
+    # ---- steps -------------------------------------------------------------------------
+
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Raw inputs of the batch contract -> float [N,K]."""
+        if isinstance(inputs, (tuple, list)):
+            return self.model(*inputs)
+        return self.model(inputs)
+
+    def training_loss(self, batch: tuple[Inputs, Tensor]) -> Tensor:
+        """Mean loss of a batch; counts and logs nothing."""
+        inputs, targets = batch
+        return self.criterion(self.logits(inputs), targets).mean()
+
+    def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
+        _, losses = self._count(batch, self.train_counts)
+        return losses.sum() * self._loss_scale(batch_idx, len(losses))
+
+    def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
+        self._count(batch, self.val_counts)
+
+    def test_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
+        """Returns the logits, for callbacks that show predictions."""
+        logits, _ = self._count(batch, self.test_counts)
+        return logits
+
+    def _count(
+        self, batch: tuple[Inputs, Tensor], counts: ClassificationCounts
+    ) -> tuple[Tensor, Tensor]:
+        """Counts a batch; returns logits [N,K] and the loss of each sample, float32 [N]."""
+        inputs, targets = batch
+        logits = self.logits(inputs)
+        losses = self.criterion(logits, targets)
+        counts.update(logits.detach(), targets, losses.detach())
+        return logits, losses
+
+    def _loss_scale(self, batch_idx: int, num_samples: int) -> float:
+        """What to multiply a sum of losses with, so that an optimizer step sees their mean.
+
+        Lightning divides by the accumulation count and DDP by the number of ranks, whatever the
+        true size of a batch or of an epoch's last window is; this undoes both and divides by the
+        true number of samples in the window.
+        """
+        window = self.trainer.accumulate_grad_batches
+        loader = self.trainer.train_dataloader
+        samples_in: Callable[[int, int], int] | None = getattr(
+            loader.batch_sampler, "samples_in", None
+        )
+        if samples_in is None:  # a loader from elsewhere: the plain mean of this batch
+            return 1 / num_samples
+        first = batch_idx // window * window
+        last = min(first + window, int(self.trainer.num_training_batches))
+        return self.trainer.world_size * window / samples_in(first, last)
+
+    # ---- epoch ends --------------------------------------------------------------------
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Every name that can be monitored, known before training starts."""
+        names = self.train_counts.scalar_names()
+        return [f"{split}/{name}" for split in ("train", "val") for name in names]
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        # at the last batch, so that every callback finds the values at the epoch's end
+        if self.trainer.is_last_batch:
+            self._log_training()
+
+    def on_train_epoch_end(self) -> None:
+        if self.train_counts.update_called:  # the epoch was cut short
+            self._log_training()
+
+    def _log_training(self) -> None:
+        self._log_report("train", self.train_counts)
+        self._log_epoch({"lr": self.trainer.optimizers[0].param_groups[0]["lr"]})
+
+    def on_validation_epoch_end(self) -> None:
+        if self.trainer.sanity_checking:
+            self.val_counts.reset()
+            return
+        report = self._log_report("val", self.val_counts)
+        if self.trainer.state.fn == "fit" and math.isfinite(report.loss):
+            for schedule in self._schedules():
+                schedule.observe(report.loss)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_report("test", self.test_counts)
+
+    def _log_report(self, split: str, counts: ClassificationCounts) -> ClassificationReport:
+        report = counts.report()
+        counts.reset()
+        self.reports[split] = report
+        self._log_epoch({f"{split}/{name}": value for name, value in report.scalars().items()})
+        return report
+
+    def _log_epoch(self, values: Mapping[str, float]) -> None:
+        # one value an epoch, the same on every rank: nothing to average
+        self.log_dict(dict(values), on_step=False, on_epoch=True, batch_size=1)
+
+    # ---- optimization ------------------------------------------------------------------
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        fused = can_fuse(self.model, scales_gradients=self.trainer.precision == "16-mixed")
+        optimizer = build_optimizer(self.model, fused, **self.optimizer_arguments)
+        total_steps = self.trainer.estimated_stepping_batches
+        if not math.isfinite(total_steps):
+            raise ValueError("the schedule needs an end: give --max_epochs or --max_steps")
+        schedule = Schedule(optimizer, int(total_steps), **self.schedule_arguments)
+        if self.base_lr != schedule.base_lrs[0]:
+            schedule.set_base_lr(self.base_lr)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def set_base_lr(self, lr: float) -> None:
+        """Changes the peak rate; optimizer and schedule follow if they exist."""
+        self.base_lr = lr
+        for schedule in self._schedules():
+            schedule.set_base_lr(lr)
+
+    def _schedules(self) -> list[Schedule]:
+        configs = self.trainer.lr_scheduler_configs
+        return [c.scheduler for c in configs if isinstance(c.scheduler, Schedule)]
+
+    # ---- checkpoints -------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        scores = {
+            name: float(value)
+            for name, value in self.trainer.callback_metrics.items()
+            if name.startswith("val/")
+        }
+        checkpoint["description"] = self.description | {
+            "scores": scores,
+            "epoch": self.current_epoch,
+            "global_step": self.global_step,
+        }

@@ -1,0 +1,206 @@
+"""The deployable module: what trains, what a checkpoint holds and what is exported are this object.
+
+Raw input goes in (uint8 pixels or token ids), logits come out; normalisation lies inside. Knows
+checkpoints and networks, not Lightning, so that a file can be exported or predicted with in a
+process that starts fast.
+
+N batch, C channels, H height, W width, L tokens, K classes.
+"""
+
+import importlib
+import inspect
+import pickle
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.networks import NETWORKS
+
+DESCRIPTION_FORMAT = 1
+STATE_PREFIX = "model."
+PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
+# network arguments whose values the data determines
+DATA_DETERMINED = frozenset(
+    {"num_classes", "in_channels", "image_size", "vocab_size", "max_length"}
+)
+
+
+class DeployedImages(nn.Module):
+    """Normalisation and an image network.
+
+    Args:
+        network: float [N,C,H,W] -> logits [N,K].
+        mean: Mean of each channel, for pixel values in 0..1.
+        std: Standard deviation of each channel, likewise.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.network = network
+        # in pixel units (0..255), so that no division by 255 is needed
+        self.register_buffer(
+            "mean", 255 * torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1)
+        )
+        self.register_buffer("std", 255 * torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """uint8 [N,C,H,W] -> logits [N,K]."""
+        return self.network((images.to(self.mean.dtype) - self.mean) / self.std)
+
+
+class DeployedText(nn.Module):
+    """A text network; its embedding takes token ids as they are."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """int64 [N,L] padded with 0 at the end, int64 [N] -> logits [N,K]."""
+        return self.network(tokens, lengths)
+
+
+def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | None) -> nn.Module:
+    """Puts the input side around a network of the given kind ("image" or "text")."""
+    if kind == "text":
+        return DeployedText(network)
+    if kind == "image" and normalisation is not None:
+        return DeployedImages(network, normalisation["mean"], normalisation["std"])
+    raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
+
+
+def resolve_class(path: str, allow_external_code: bool = False) -> type:
+    """Imports the class at a dotted path, by default only from this project's packages.
+
+    Raises:
+        ValueError: The path leads outside the project or to nothing.
+    """
+    module_name, _, class_name = path.rpartition(".")
+    if module_name.split(".")[0] not in PROJECT_PACKAGES and not allow_external_code:
+        raise ValueError(
+            f"{path!r} lies outside this project's packages ({', '.join(PROJECT_PACKAGES)}); "
+            "to run code from elsewhere add --allow_external_code"
+        )
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"cannot import {path!r}: {error}") from error
+    if not isinstance(found, type):
+        raise ValueError(f"{path!r} is not a class")
+    return found
+
+
+def network_class(name: str, allow_external_code: bool = False) -> type[nn.Module]:
+    """The class behind a short name of `NETWORKS` or an import path."""
+    found = resolve_class(NETWORKS.get(name, name), allow_external_code)
+    if not issubclass(found, nn.Module):
+        raise ValueError(f"network {name!r} is not a torch.nn.Module")
+    return found
+
+
+def network_arguments(
+    network: type[nn.Module], from_data: Mapping[str, object], from_user: Mapping[str, object]
+) -> dict[str, Any]:
+    """Joins what the data determines with what the user chose, as the constructor asks.
+
+    Raises:
+        ValueError: The network needs a value that this data does not provide.
+    """
+    parameters = inspect.signature(network).parameters
+    arguments = {name: value for name, value in from_data.items() if name in parameters}
+    arguments |= from_user
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and name not in arguments
+    ]
+    if missing:
+        raise ValueError(
+            f"network {network.__name__} needs {', '.join(missing)}, but this data provides only "
+            f"{', '.join(from_data)}; choose a network for this kind of data"
+        )
+    return arguments
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Reads a checkpoint of this project; only primitives and tensors are accepted.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged, holds code, or was not written by this project.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a checkpoint of this project, or it is damaged")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} is damaged, or holds objects other than tensors and plain values (refused, "
+            "since loading those can run code)"
+        ) from error
+    except Exception as error:  # damaged bytes can fail anywhere in the reader
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
+    if not isinstance(checkpoint, dict) or "description" not in checkpoint:
+        raise ValueError(f"{path} holds no model description: it was not written by this project")
+    found = checkpoint["description"].get("format")
+    if found != DESCRIPTION_FORMAT:
+        raise ValueError(
+            f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
+        )
+    return checkpoint
+
+
+def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = False) -> nn.Module:
+    """Builds the checkpoint's module afresh: float32, on the CPU, in evaluation mode.
+
+    Raises:
+        ValueError: Weights and network do not fit; the first differing names are given.
+    """
+    description = checkpoint["description"]
+    network = network_class(description["network"]["name"], allow_external_code)
+    module = deploy(
+        network(**description["network"]["arguments"]),
+        description["kind"],
+        description["normalisation"],
+    )
+    weights = {
+        name.removeprefix(STATE_PREFIX): value
+        for name, value in checkpoint["state_dict"].items()
+        if name.startswith(STATE_PREFIX)
+    }
+    load_weights(module, weights, description["network"]["name"])
+    return module.float().eval()
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], network_name: str) -> None:
+    """Strict `load_state_dict` whose error is one readable message.
+
+    Raises:
+        ValueError: A name is missing or unexpected, or a shape differs.
+    """
+    expected = module.state_dict()
+    problems = [f"missing {name}" for name in expected if name not in weights]
+    problems += [f"unexpected {name}" for name in weights if name not in expected]
+    problems += [
+        f"{name} has shape {list(weights[name].shape)} instead of {list(expected[name].shape)}"
+        for name in expected
+        if name in weights and weights[name].shape != expected[name].shape
+    ]
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise ValueError(
+            f"the checkpoint's weights do not fit network {network_name!r}: "
+            f"{'; '.join(problems[:3])}{more}"
+        )
+    module.load_state_dict(weights, strict=True)

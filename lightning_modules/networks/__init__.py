@@ -1,0 +1,9 @@
+"""Networks by short name. To add one: a file in this folder and a line here."""
+
+NETWORKS: dict[str, str] = {
+    "small_cnn": "lightning_modules.networks.small_cnn.SmallCNN",
+    "text_cnn": "lightning_modules.networks.text_cnn.TextCNN",
+    "bilstm": "lightning_modules.networks.bilstm.BiLSTM",
+    "text_transformer": "lightning_modules.networks.text_transformer.TextTransformer",
+    "bag_of_embeddings": "lightning_modules.networks.bag_of_embeddings.BagOfEmbeddings",
+}

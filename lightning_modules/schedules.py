@@ -1,0 +1,177 @@
+"""Learning-rate schedules: a factor that depends on the step, and one that depends on the loss.
+
+Every schedule is base rate x factor(step) x plateau scale, so changing the base rate (the rate
+finder does) needs no rebuilding, and one small state resumes any of them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+ScheduleName = Literal["constant", "step", "cosine", "onecycle", "plateau", "warmup_cosine_plateau"]
+WATCHES_LOSS = ("plateau", "warmup_cosine_plateau")
+
+
+class Schedule(LRScheduler):
+    """Steps once an optimizer step; `observe` takes each validation loss.
+
+    Args:
+        optimizer: Its groups' rates are the base rates (the peak of every schedule).
+        total_steps: Optimizer steps of the whole training.
+        name: constant, step, cosine, onecycle (Smith 2018), plateau, or warmup_cosine_plateau
+            (linear warm-up, cosine, then a plateau rule on the validation loss).
+        warmup: Share of all steps in which the rate rises linearly from near 0 (onecycle: cosine).
+        final_factor: What cosine and onecycle end at, as a factor of the base rate.
+        step_share: For step: share of all steps between two reductions.
+        plateau_start: For warmup_cosine_plateau: share of all steps after which the plateau rule
+            takes over from the cosine.
+        reduce_factor: Factor of one reduction (step, plateau).
+        patience: Validations without improvement before a plateau reduction.
+        min_delta: Smallest relative improvement of the validation loss that counts.
+        min_factor: The plateau rule never goes below this factor of the base rate.
+
+    Raises:
+        ValueError: A value outside its range, or an unknown length of training.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        total_steps: int,
+        name: ScheduleName = "cosine",
+        warmup: float = 0.05,
+        final_factor: float = 0.01,
+        step_share: float = 0.34,
+        plateau_start: float = 0.7,
+        reduce_factor: float = 0.3,
+        patience: int = 2,
+        min_delta: float = 1e-3,
+        min_factor: float = 1e-3,
+    ) -> None:
+        check_schedule(name, warmup, step_share, plateau_start, reduce_factor, patience)
+        self.name = name
+        self.total_steps = total_steps
+        self.warmup_steps = round(warmup * total_steps)
+        self.final_factor = final_factor
+        self.step_steps = max(1, round(step_share * total_steps))
+        self.plateau_step = 0 if name == "plateau" else round(plateau_start * total_steps)
+        self.reduce_factor = reduce_factor
+        self.patience = patience
+        self.min_delta = min_delta
+        self.min_factor = min_factor
+        self.plateau_scale = 1.0
+        self.best_loss = math.inf
+        self.num_bad = 0
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:
+        factor = FACTORS[self.name](self, self.last_epoch) * self.plateau_scale
+        return [base_lr * factor for base_lr in self.base_lrs]
+
+    def set_base_lr(self, lr: float) -> None:
+        """Changes the peak rate of all groups and applies it to the current step."""
+        self.base_lrs = [lr] * len(self.base_lrs)
+        for group in self.optimizer.param_groups:
+            group["initial_lr"] = lr
+        self._apply()
+
+    def observe(self, loss: float) -> bool:
+        """Takes a validation loss; returns whether the plateau rule reduced the rate."""
+        if self.name not in WATCHES_LOSS or self.last_epoch < self.plateau_step:
+            return False
+        if loss < self.best_loss * (1 - self.min_delta):
+            self.best_loss, self.num_bad = loss, 0
+            return False
+        self.num_bad += 1
+        if self.num_bad <= self.patience:
+            return False
+        self.num_bad = 0
+        self.plateau_scale = max(self.plateau_scale * self.reduce_factor, self.min_factor)
+        self._apply()
+        return True
+
+    def _apply(self) -> None:
+        rates = self.get_lr()
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+        self._last_lr = rates
+
+
+def check_schedule(
+    name: str,
+    warmup: float,
+    step_share: float,
+    plateau_start: float,
+    reduce_factor: float,
+    patience: int,
+) -> None:
+    problems = [
+        f"--schedule.{flag} must be {wanted}, got {value}"
+        for flag, value, fits, wanted in (
+            ("name", name, name in FACTORS, f"one of {', '.join(FACTORS)}"),
+            ("warmup", warmup, 0 <= warmup < 1, "a share of all steps, 0 to below 1"),
+            ("step_share", step_share, 0 < step_share <= 1, "a share of all steps above 0"),
+            ("plateau_start", plateau_start, 0 <= plateau_start <= 1, "a share, 0 to 1"),
+            ("reduce_factor", reduce_factor, 0 < reduce_factor < 1, "between 0 and 1"),
+            ("patience", patience, patience >= 0, "at least 0"),
+        )
+        if not fits
+    ]
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def _warmup(schedule: Schedule, step: int) -> float:
+    """Linear: the first step already has a rate above zero."""
+    return min(1.0, (step + 1) / (schedule.warmup_steps + 1))
+
+
+def _cosine(start: float, end: float, progress: float) -> float:
+    """Half a cosine from start to end while progress goes from 0 to 1."""
+    progress = min(1.0, max(0.0, progress))
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def _progress(step: int, first: int, last: int) -> float:
+    return (step - first) / max(1, last - first)
+
+
+def _constant_factor(schedule: Schedule, step: int) -> float:
+    return _warmup(schedule, step)
+
+
+def _step_factor(schedule: Schedule, step: int) -> float:
+    return _warmup(schedule, step) * schedule.reduce_factor ** (step // schedule.step_steps)
+
+
+def _cosine_factor(schedule: Schedule, step: int) -> float:
+    if step < schedule.warmup_steps:
+        return _warmup(schedule, step)
+    progress = _progress(step, schedule.warmup_steps, schedule.total_steps)
+    return _cosine(1.0, schedule.final_factor, progress)
+
+
+def _onecycle_factor(schedule: Schedule, step: int) -> float:
+    peak = max(schedule.warmup_steps, round(0.3 * schedule.total_steps))
+    if step < peak:
+        return _cosine(0.04, 1.0, step / peak)
+    return _cosine(1.0, schedule.final_factor, _progress(step, peak, schedule.total_steps))
+
+
+def _three_phase_factor(schedule: Schedule, step: int) -> float:
+    if step < schedule.warmup_steps:
+        return _warmup(schedule, step)
+    return _cosine(1.0, 0.1, _progress(step, schedule.warmup_steps, schedule.plateau_step))
+
+
+FACTORS: dict[str, Callable[[Schedule, int], float]] = {
+    "constant": _constant_factor,
+    "step": _step_factor,
+    "cosine": _cosine_factor,
+    "onecycle": _onecycle_factor,
+    "plateau": _constant_factor,
+    "warmup_cosine_plateau": _three_phase_factor,
+}

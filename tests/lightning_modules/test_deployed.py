@@ -1,0 +1,131 @@
+"""Building the deployable module, and refusing checkpoints that are not ours."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_modules.deployed import (
+    DeployedImages,
+    load_deployed,
+    network_arguments,
+    network_class,
+    read_checkpoint,
+    resolve_class,
+)
+from lightning_modules.networks.small_cnn import SmallCNN
+
+ARGUMENTS = {"in_channels": 1, "image_size": (8, 8), "num_classes": 3, "width": 4}
+
+
+def checkpoint_of(module: nn.Module, **changes) -> dict:
+    description = {
+        "format": 1,
+        "kind": "image",
+        "network": {"name": "small_cnn", "arguments": ARGUMENTS},
+        "normalisation": {"mean": [0.4], "std": [0.2]},
+    }
+    state = {f"model.{name}": value for name, value in module.state_dict().items()}
+    return {"description": description | changes, "state_dict": state}
+
+
+@pytest.fixture
+def module() -> DeployedImages:
+    return DeployedImages(SmallCNN(**ARGUMENTS), [0.4], [0.2]).eval()
+
+
+def test_normalisation_is_the_usual_one(module: DeployedImages) -> None:
+    images = torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8)
+    expected = module.network((images / 255 - 0.4) / 0.2)
+    torch.testing.assert_close(module(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_double_precision_stays_double(module: DeployedImages) -> None:
+    assert module.double()(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).dtype == torch.float64
+
+
+def test_round_trip_through_a_file(module: DeployedImages, tmp_path: Path) -> None:
+    torch.save(checkpoint_of(module), tmp_path / "a.ckpt")
+    loaded = load_deployed(read_checkpoint(tmp_path / "a.ckpt"))
+    images = torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(loaded(images), module(images))
+    assert not loaded.training
+
+
+def test_weights_of_another_network_are_one_message(module: DeployedImages) -> None:
+    checkpoint = checkpoint_of(module)
+    del checkpoint["state_dict"]["model.network.head.bias"]
+    checkpoint["state_dict"]["model.network.extra"] = torch.zeros(1)
+    checkpoint["state_dict"]["model.network.head.weight"] = torch.zeros(5, 128)
+    message = (
+        r"do not fit network 'small_cnn': missing network.head.bias; unexpected network.extra; "
+        r"network.head.weight has shape \[5, 128\] instead of \[3, 128\]"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_deployed(checkpoint)
+
+
+class Malicious:
+    def __reduce__(self):
+        return (print, ("this would have run",))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint at all", pickle.dumps(Malicious())])
+def test_other_files_are_refused(tmp_path: Path, content: bytes, capsys) -> None:
+    (tmp_path / "a.ckpt").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a checkpoint of this project"):
+        read_checkpoint(tmp_path / "a.ckpt")
+    assert not capsys.readouterr().out
+
+
+def test_a_truncated_checkpoint_is_refused(module: DeployedImages, tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    torch.save(checkpoint_of(module), path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match="is not a checkpoint|cannot be read"):
+        read_checkpoint(path)
+
+
+def test_code_inside_a_checkpoint_does_not_run(tmp_path: Path, capsys) -> None:
+    torch.save({"description": Malicious()}, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match="refused, since loading those can run code"):
+        read_checkpoint(tmp_path / "a.ckpt")
+    assert not capsys.readouterr().out
+
+
+def test_a_foreign_or_newer_checkpoint_is_refused(module: DeployedImages, tmp_path: Path) -> None:
+    torch.save({"state_dict": {}}, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match="was not written by this project"):
+        read_checkpoint(tmp_path / "a.ckpt")
+    torch.save(checkpoint_of(module, format=2), tmp_path / "b.ckpt")
+    with pytest.raises(ValueError, match="has description format 2, this version reads 1"):
+        read_checkpoint(tmp_path / "b.ckpt")
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+        read_checkpoint(tmp_path / "none.ckpt")
+
+
+def test_class_paths_stay_inside_the_project() -> None:
+    with pytest.raises(ValueError, match="--allow_external_code"):
+        resolve_class("collections.OrderedDict")
+    assert resolve_class("collections.OrderedDict", allow_external_code=True)
+    with pytest.raises(ValueError, match="cannot import"):
+        resolve_class("lightning_modules.networks.small_cnn.NoSuchNetwork")
+    with pytest.raises(ValueError, match="is not a class"):
+        resolve_class("lightning_modules.networks.small_cnn.conv_stage")
+    with pytest.raises(ValueError, match=r"is not a torch\.nn\.Module"):
+        network_class("lightning_modules.metrics.ClassificationReport")
+
+
+def test_a_network_for_other_data_is_refused() -> None:
+    with pytest.raises(ValueError, match="SmallCNN needs in_channels, image_size, but this data"):
+        network_arguments(SmallCNN, {"num_classes": 2, "vocab_size": 10}, {})
+
+
+def test_too_small_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 4x4 pixels; got 3x9"):
+        SmallCNN(1, (3, 9), 2)
