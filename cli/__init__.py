@@ -1,0 +1,1 @@
+"""The command line of train.py: one table of flags, one parser, one report of all mistakes."""

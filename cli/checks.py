@@ -1,0 +1,106 @@
+"""Checks of the machine against what was asked for, before anything is loaded."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.accelerators import AcceleratorRegistry
+from pytorch_lightning.strategies import StrategyRegistry
+
+from cli.problems import did_you_mean
+
+GPU_NAMES = ("gpu", "cuda")
+
+
+def check_machine(configuration: dict[str, Any]) -> list[str]:
+    """All problems with accelerator, devices and strategy, one line each."""
+    return [
+        *check_strategy(configuration["strategy"]),
+        *check_accelerator(configuration["accelerator"], configuration["devices"]),
+        *check_master_port(),
+    ]
+
+
+def check_strategy(strategy: str) -> list[str]:
+    known = ["auto", *StrategyRegistry.available_strategies()]
+    if strategy in known:
+        return []
+    near = did_you_mean(strategy, known)
+    return [f"--strategy {strategy} is unknown{near} (available: {', '.join(known)})"]
+
+
+def check_accelerator(accelerator: str, devices: Any) -> list[str]:
+    known = ["auto", "gpu", *AcceleratorRegistry.available_accelerators()]
+    if accelerator not in known:
+        near = did_you_mean(accelerator, known)
+        return [f"--accelerator {accelerator} is unknown{near} (available: {', '.join(known)})"]
+    if isinstance(devices, int) and devices < -1 or devices == 0:
+        return [f"--devices must be -1 (all), at least 1, a list or auto; got {devices}"]
+    if accelerator not in GPU_NAMES:
+        return []
+    reason = why_no_gpu()
+    if reason:
+        return [f"--accelerator {accelerator}: {reason}; --accelerator auto takes what is there"]
+    found = torch.cuda.device_count()
+    wanted = max(devices) + 1 if isinstance(devices, list) and devices else devices
+    if isinstance(wanted, int) and wanted > found:
+        return [f"--devices {devices}: this machine has {found} usable GPU(s)"]
+    return []
+
+
+def why_no_gpu(device_files: Path = Path("/dev")) -> str | None:
+    """Tells a machine without a GPU from one whose driver or GPU this torch cannot use."""
+    if not torch.backends.cuda.is_built():
+        return f"this torch build ({torch.__version__}) has no CUDA support"
+    if not torch.cuda.is_available():
+        if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+            return "CUDA_VISIBLE_DEVICES hides every GPU"
+        if not any(device_files.glob("nvidia[0-9]*")):
+            return "there is no NVIDIA GPU on this machine"
+        return (
+            "there is an NVIDIA GPU, but its driver is too old or not working for this torch "
+            f"build (made for CUDA {torch.version.cuda}); update the driver or install a torch "
+            "build for an older CUDA"
+        )
+    major, minor = torch.cuda.get_device_capability(0)
+    built_for = [
+        int(name[3:].rstrip("af")) for name in torch.cuda.get_arch_list() if name[:3] == "sm_"
+    ]
+    if built_for and 10 * major + minor < min(built_for):
+        return (
+            f"the GPU (compute capability {major}.{minor}) is too old for this torch build "
+            f"(from {min(built_for) // 10}.{min(built_for) % 10})"
+        )
+    return None
+
+
+def check_master_port() -> list[str]:
+    """A fixed port that another program holds would end in a long time-out."""
+    port = os.environ.get("MASTER_PORT", "")
+    is_launched = "LOCAL_RANK" in os.environ or "RANK" in os.environ
+    if not port.isdigit() or is_launched:
+        return []
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(port)))
+        except OSError:
+            return [
+                f"MASTER_PORT {port} is in use by another program; choose another port, or unset "
+                "MASTER_PORT to have a free one chosen"
+            ]
+    return []
+
+
+def ignore_stray_slurm() -> str | None:
+    """Inside an allocation but not started by srun, a process is an ordinary one.
+
+    Lightning takes any process with SLURM_NTASKS for a SLURM task
+    (Lightning-AI/pytorch-lightning#12774); its documented way out is the job name.
+    """
+    if "SLURM_NTASKS" in os.environ and "SLURM_PROCID" not in os.environ:
+        os.environ["SLURM_JOB_NAME"] = "interactive"
+        return "SLURM variables are set, but this was not started by srun: running as one process"
+    return None

@@ -1,0 +1,34 @@
+"""Upstream warnings that are known, harmless here, and kept off the screen: one entry each.
+
+There is no blanket filter: a warning from a user's own network or data appears.
+"""
+
+import logging
+import warnings
+
+KNOWN: list[tuple[type[Warning], str, str]] = [
+    # category, message (regular expression), module (regular expression)
+    # The loader policy decides about workers and says so in a line.
+    (UserWarning, r"The '\w+' does not have many workers", r"pytorch_lightning\."),
+    # Every logged value is already reduced over ranks (see Classifier._log_epoch).
+    (UserWarning, r"It is recommended to use `self.log\(.*sync_dist=True", r"pytorch_lightning\."),
+    # Evaluation is sharded without padding by our own sampler.
+    (UserWarning, r"Using `DistributedSampler` with the dataloaders", r"pytorch_lightning\."),
+    # Nothing is logged by step.
+    (UserWarning, r"The number of training batches \(\d+\) is smaller", r"pytorch_lightning\."),
+    # Resuming goes on in the same folder on purpose.
+    (UserWarning, r"Checkpoint directory .* exists and is not empty", r"pytorch_lightning\."),
+    # The fit's loaders belong to the datamodule; Lightning warns about a state it does not need.
+    (UserWarning, r"You're resuming from a checkpoint that ended before", r"pytorch_lightning\."),
+    # Lightning 2.6 still uses a name that torch renamed (Lightning-AI/pytorch-lightning#21294).
+    (FutureWarning, r".*isinstance\(treespec, LeafSpec\)", r"pytorch_lightning\."),
+    (DeprecationWarning, r".*isinstance\(treespec, LeafSpec\)", r"pytorch_lightning\."),
+]
+
+
+def hide_known_warnings() -> None:
+    """Installs the filters and quietens Lightning's start-up notes (train.py prints its own)."""
+    for category, message, module in KNOWN:
+        warnings.filterwarnings("ignore", message=message, category=category, module=module)
+    for name in ("pytorch_lightning", "lightning_fabric", "pytorch_lightning.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,44 @@
+"""Mistakes of the user: collected, each with the nearest thing that would be right."""
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any, Literal
+
+
+class UsageError(Exception):
+    """Bad arguments; the message holds one line a problem."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
+    """ "; did you mean X?", or nothing where nothing is near."""
+    candidates = list(valid)
+    near = difflib.get_close_matches(wrong, candidates, n=1, cutoff=0.6)
+    if not near:  # a flag may have been given without its group: --lr for --optimizer.lr
+        near = [name for name in candidates if name.rpartition(".")[2] == wrong][:1]
+    if not near:
+        last_parts = {name.rpartition(".")[2]: name for name in candidates}
+        best = difflib.get_close_matches(wrong.rpartition(".")[2], last_parts, n=1, cutoff=0.7)
+        near = [last_parts[best[0]]] if best else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def type_text(hint: Any) -> str:
+    """A type hint in the words of a command line: `int or auto`."""
+    if hint is type(None):
+        return "null"
+    if typing.get_origin(hint) is Literal:
+        return ", ".join(str(value) for value in typing.get_args(hint))
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        parts = [type_text(part) for part in typing.get_args(hint)]
+        return " or ".join(parts)
+    if typing.get_origin(hint) is not None:
+        arguments = ", ".join(type_text(part) for part in typing.get_args(hint))
+        return f"{typing.get_origin(hint).__name__} of {arguments}"
+    names = {bool: "true or false", str: "text", float: "a number", int: "a whole number"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -1,0 +1,51 @@
+"""One folder a run: made once by rank 0, never overwritten, found by the other ranks."""
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+from pytorch_lightning.utilities import rank_zero_only
+
+ENVIRONMENT_NAME = "FOUNDRY_RUN_FOLDER"
+
+
+def create_run_folder(runs_dir: str, experiment: str) -> Path | None:
+    """Makes runs/<experiment>/<time>-<id>.
+
+    Processes that Lightning starts inherit the place by environment; under torchrun or SLURM,
+    where all ranks start at once, ranks other than 0 get None and learn it with the first
+    broadcast.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    if rank_zero_only.rank != 0:
+        inherited = os.environ.get(ENVIRONMENT_NAME)
+        return Path(inherited) if inherited else None
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    folder = Path(runs_dir) / experiment / f"{stamp}-{secrets.token_hex(2)}"
+    try:
+        (folder / "checkpoints").mkdir(parents=True)
+    except OSError as error:
+        raise OSError(
+            f"cannot make the run folder {folder}: {error.strerror}; choose another place by "
+            "--runs_dir"
+        ) from error
+    os.environ[ENVIRONMENT_NAME] = str(folder)
+    return folder
+
+
+def newest_checkpoint(runs_dir: str, experiment: str) -> Path:
+    """The last.ckpt of the experiment's newest run that has one.
+
+    Raises:
+        FileNotFoundError: No run of this experiment has a checkpoint.
+    """
+    runs = sorted(Path(runs_dir, experiment).glob("*/checkpoints/last.ckpt"))
+    if not runs:
+        raise FileNotFoundError(
+            f"--resume auto: no run in {Path(runs_dir, experiment)} has a checkpoint; "
+            "leave --resume out to start one"
+        )
+    return max(runs, key=lambda path: path.parent.parent.name)
