@@ -1,0 +1,64 @@
+"""Reads and writes checkpoint files: a file is either whole or absent, and never runs code."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.plugins.io import CheckpointIO
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Writes beside the target, syncs to disk, then renames; the previous file stays until then."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
+        """Saves primitives and tensors.
+
+        Raises:
+            OSError: The folder cannot be written or the disk is full; nothing is left behind.
+        """
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot write checkpoint {path}: {error.strerror}"
+            ) from error
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException as error:
+            Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, (OSError, RuntimeError)):  # torch reports a full disk as either
+                raise OSError(f"cannot write checkpoint {path}: {error}") from error
+            raise
+        sync_folder(path.parent)
+
+    def load_checkpoint(
+        self,
+        path: str | Path,
+        map_location: Any | None = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Loads to the CPU; anything but primitives and tensors is refused."""
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename durable; not possible, nor needed, on Windows."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,48 @@
+"""Exponential moving average of the weights: validated, tested, saved and exported instead of them."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import WeightAveraging
+from torch import Tensor
+
+
+class EMA(WeightAveraging):
+    """Lightning's weight averaging with a decay that rises, so that short runs are not held back.
+
+    Args:
+        enabled: Whether to average.
+        decay: Final decay of the average; step n uses min(decay, (1 + n) / (10 + n)).
+    """
+
+    def __init__(self, enabled: bool = False, decay: float = 0.999) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"--ema.decay must be between 0 and 1, got {decay}")
+        super().__init__(avg_fn=AverageFunction(decay))
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if trainer.state.fn == "fit":
+            super().on_save_checkpoint(trainer, pl_module, checkpoint)
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # outside the fit the averaged weights are what is wanted, and "state_dict" holds them
+        if trainer.state.fn == "fit":
+            super().on_load_checkpoint(trainer, pl_module, checkpoint)
+
+
+class AverageFunction:
+    """average, current, number averaged so far -> new average (all of one shape)."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+
+    def __call__(self, average: Tensor, current: Tensor, num_averaged: Tensor | int) -> Tensor:
+        decay = min(self.decay, (1 + int(num_averaged)) / (10 + int(num_averaged)))
+        if not average.is_floating_point():
+            return current  # counters such as BatchNorm's number of batches
+        return torch.lerp(current, average, decay)

@@ -1,0 +1,51 @@
+"""Learning curves of a run as one picture, drawn when training ends."""
+
+import csv
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+
+class LearningCurves(pl.Callback):
+    """Writes learning_curves.png from metrics.csv.
+
+    Args:
+        enabled: Whether to draw.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.folder: Path | None = None
+
+    def bind(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero and self.folder is not None and not trainer.fast_dev_run:
+            metrics = self.folder / "metrics.csv"
+            if metrics.is_file():
+                draw_learning_curves(metrics, self.folder / "learning_curves.png")
+
+
+def draw_learning_curves(metrics: Path, path: Path) -> None:
+    """Loss, accuracy and learning rate against the epoch."""
+    import matplotlib.figure
+
+    with metrics.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure = matplotlib.figure.Figure(figsize=(12, 3.6), layout="constrained")
+    panels = {"loss": "loss", "accuracy": "accuracy", "lr": "learning rate"}
+    for index, (name, label) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, 3, index + 1)
+        columns = ["lr"] if name == "lr" else [f"train/{name}", f"val/{name}"]
+        for column in columns:
+            points = [(int(r["epoch"]) + 1, float(r[column])) for r in rows if r.get(column)]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=column)
+        axes.set(xlabel="epoch", ylabel=label, title=label)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        if name == "lr":
+            axes.set_yscale("log")
+        else:
+            axes.legend()
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,150 @@
+"""Progress on the screen: a bar on a terminal, one line an epoch everywhere.
+
+The bar redraws at most five times a second and reads the loss only when it draws, so that it
+never makes the device wait.
+"""
+
+import sys
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+REDRAW_SECONDS = 0.2
+SHOWN = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "lr")
+
+
+class EpochProgress(ProgressBar):
+    """Prints epochs as lines, with a bar below them where a person is watching."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
+        self.bar: Progress | None = None
+        self.enabled = True
+        self.last_draw = 0.0
+        self.epoch_started = 0.0
+
+    def enable(self) -> None:
+        self.enabled = True
+
+    def disable(self) -> None:
+        """Lightning calls this on every rank but the first."""
+        self.enabled = False
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Prints a line above the bar."""
+        if self.enabled:
+            self.console.print(*args, markup=False)
+
+    # ---- training ----------------------------------------------------------------------
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._start(trainer.num_training_batches)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.epoch_started = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if self._is_time_to_draw():
+            loss = float(outputs["loss"]) if isinstance(outputs, dict) else float("nan")
+            text = f"epoch {trainer.current_epoch + 1}  loss {loss:.4f}"
+            self._draw(text, batch_idx + 1, trainer.num_training_batches)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        seconds = time.perf_counter() - self.epoch_started
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self.print(epoch_line(trainer.current_epoch + 1, trainer.max_epochs, metrics, seconds))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    # ---- evaluation --------------------------------------------------------------------
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self._is_time_to_draw():
+            self._draw("validating", batch_idx + 1, trainer.num_val_batches[dataloader_idx])
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._start(trainer.num_test_batches[0])
+
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self._is_time_to_draw():
+            self._draw("testing", batch_idx + 1, trainer.num_test_batches[dataloader_idx])
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self._stop()
+
+    # ---- drawing -----------------------------------------------------------------------
+
+    def _start(self, total: float) -> None:
+        self._stop()
+        if not (self.enabled and self.console.is_terminal):
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=self.console, transient=True, auto_refresh=False)
+        self.bar.start()
+        self.bar.add_task("", total=total)
+
+    def _stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def _is_time_to_draw(self) -> bool:
+        return self.bar is not None and time.perf_counter() - self.last_draw > REDRAW_SECONDS
+
+    def _draw(self, text: str, completed: int, total: float) -> None:
+        assert self.bar is not None
+        self.last_draw = time.perf_counter()
+        task = self.bar.task_ids[0]
+        self.bar.update(task, description=text, completed=completed, total=total, refresh=True)
+
+
+def epoch_line(
+    epoch: int, max_epochs: int | None, metrics: dict[str, float], seconds: float
+) -> str:
+    """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of what was logged."""
+    total = f"/{max_epochs}" if max_epochs and max_epochs > 0 else ""
+    parts = [f"epoch {epoch}{total}"]
+    for name in SHOWN:
+        if name in metrics:
+            value = metrics[name]
+            parts.append(f"{name} {value:.2e}" if name == "lr" else f"{name} {value:.4f}")
+    return "  ".join([*parts, f"{seconds:.1f} s"])

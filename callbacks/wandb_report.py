@@ -1,0 +1,157 @@
+"""Weights & Biases: one run, full configuration, curves, confusion matrix, predictions, bundle.
+
+Without a key the run is kept offline; nothing ever waits for a login.
+"""
+
+import netrc
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import WandbLogger
+from torch import Tensor
+
+MAX_TABLE_ROWS = 1000
+MAX_SAMPLES = 100
+
+
+class WandbReport(pl.Callback):
+    """What Lightning's logger does not do; idle unless `--logger wandb`.
+
+    Args:
+        enabled: Whether to add anything to the logger's curves.
+        project: Project of the run.
+        log_samples: Also upload pictures of test samples. Off, so that no data leaves the machine
+            unasked.
+    """
+
+    def __init__(
+        self, enabled: bool = True, project: str = "lightning-foundry", log_samples: bool = False
+    ) -> None:
+        self.project = project
+        self.log_samples = log_samples
+        self.rows: list[list[Any]] = []
+        self.folder: Path | None = None
+        self.run: Any = None
+
+    def bind(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        if loggers and trainer.is_global_zero and not trainer.fast_dev_run:
+            self.run = loggers[0].experiment
+
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self.run is None or len(self.rows) >= MAX_TABLE_ROWS:
+            return
+        inputs, targets = batch
+        self.rows += self.prediction_rows(outputs, targets, inputs, pl_module.class_names)
+
+    def prediction_rows(
+        self, logits: Tensor, targets: Tensor, inputs: Any, class_names: list[str]
+    ) -> list[list[Any]]:
+        """A row a sample: true class, predicted class, its probability and, if asked, a picture."""
+        probabilities, predictions = logits.float().softmax(dim=1).max(dim=1)
+        rows: list[list[Any]] = [
+            [class_names[target], class_names[prediction], round(probability, 6)]
+            for target, prediction, probability in zip(
+                targets.tolist(), predictions.tolist(), probabilities.tolist(), strict=True
+            )
+        ]
+        if self.log_samples:
+            import wandb
+
+            for index, row in enumerate(rows):
+                shows = isinstance(inputs, Tensor) and len(self.rows) + index < MAX_SAMPLES
+                picture = inputs[index].cpu().permute(1, 2, 0).numpy() if shows else None
+                row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
+        return rows
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.run is None:
+            return
+        import wandb
+
+        report = pl_module.reports["test"]
+        columns = ["true", "predicted", "probability", *(["sample"] if self.log_samples else [])]
+        self.run.log(
+            {
+                "test/predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS]),
+                "test/confusion_matrix": wandb.Table(
+                    columns=["true class", *pl_module.class_names],
+                    data=[
+                        [name, *row]
+                        for name, row in zip(
+                            pl_module.class_names, report.confusion.tolist(), strict=True
+                        )
+                    ],
+                ),
+            }
+        )
+        picture = self.folder / "confusion_matrix.png" if self.folder else None
+        if picture is not None and picture.is_file():
+            self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self.finish(exit_code=1)
+
+    def log_bundle(self, bundle: Path) -> None:
+        """Uploads the export folder as an artifact."""
+        if self.run is None or not bundle.is_dir():
+            return
+        import wandb
+
+        artifact = wandb.Artifact(name=f"bundle-{self.run.id}", type="model")
+        artifact.add_dir(str(bundle))
+        self.run.log_artifact(artifact)
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Ends the run; one with another exit code than 0 shows as failed."""
+        if self.run is not None:
+            self.run.finish(exit_code=exit_code)
+            self.run = None
+
+
+def build_wandb_logger(
+    folder: Path | None, project: str, experiment: str, run_id: str | None = None
+) -> WandbLogger:
+    """The logger of this run: online only with a key, and silent on the screen.
+
+    Raises:
+        ModuleNotFoundError: wandb is not installed.
+    """
+    os.environ.setdefault("WANDB_SILENT", "true")
+    offline = os.environ.get("WANDB_MODE") == "offline" or not has_key()
+    return WandbLogger(
+        project=project,
+        name=folder.name if folder else None,
+        group=experiment,
+        id=run_id or (folder.name if folder else None),
+        resume="allow",
+        save_dir=str(folder) if folder else ".",
+        offline=offline,
+    )
+
+
+def has_key() -> bool:
+    """Whether a key is at hand, in the environment or in netrc, without asking anyone."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
