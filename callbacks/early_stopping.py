@@ -56,7 +56,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             check_monitor(self.monitor, pl_module.metric_names, "early_stopping")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.monitor.startswith("val/") and not sum(trainer.num_val_batches):
+        if self.monitor.startswith("val/") and not trainer.enable_validation:
             self.monitor = self.monitor.replace("val/", "train/", 1)
             self._check_on_train_epoch_end = True
             trainer.print(f"early stopping: no validation data, watching {self.monitor} instead")
@@ -73,7 +73,8 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             self.stop_if_not_finite(trainer, bool(pl_module.train_counts.totals[1] > 0))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.stop_if_not_finite(trainer, not math.isfinite(pl_module.reports["train"].loss))
+        if "train" in pl_module.reports:
+            self.stop_if_not_finite(trainer, not math.isfinite(pl_module.reports["train"].loss))
         super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

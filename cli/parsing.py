@@ -4,6 +4,7 @@ A file's settings become flags that stand before the user's own, so there is one
 precedence and one place that finds mistakes. Every mistake is found before any is reported.
 """
 
+from argparse import ArgumentError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,9 +169,8 @@ def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
     problems = []
     for setting in settings:
         if setting.name not in types:
-            flag = f"--{setting.name}"
-            near = did_you_mean(flag[2:], types)
-            problems.append(setting.problem(f"unknown setting {flag}{near}"))
+            near = did_you_mean(setting.name, types).replace("mean ", "mean --")
+            problems.append(setting.problem(f"unknown setting --{setting.name}{near}"))
         elif not _parses(parser, setting):
             wanted = type_text(types[setting.name])
             got = "no value" if setting.value == "true" else repr(setting.value)
@@ -181,8 +181,6 @@ def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
 
 
 def _parses(parser: ArgumentParser, setting: Setting) -> bool:
-    from argparse import ArgumentError
-
     try:
         parser.parse_args([setting.argument], defaults=False)
     except ArgumentError:

@@ -4,7 +4,12 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
+
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+PROJECT = Path(__file__).resolve().parents[1]
 
 
 class UsageError(Exception):
@@ -42,3 +47,21 @@ def type_text(hint: Any) -> str:
         return f"{typing.get_origin(hint).__name__} of {arguments}"
     names = {bool: "true or false", str: "text", float: "a number", int: "a whole number"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def is_message(error: BaseException) -> bool:
+    """Whether an error was raised on purpose, so that its text says all a user needs.
+
+    Others keep their trace: they are faults of this code, or of a network or data source that
+    somebody is just writing.
+    """
+    if isinstance(error, (MisconfigurationException, OSError)):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, (ValueError, TypeError, RuntimeError)):
+        return False
+    place = Path(trace.tb_frame.f_code.co_filename).resolve()
+    is_ours = place.is_relative_to(PROJECT) and "site-packages" not in place.parts
+    return is_ours or "deterministic implementation" in str(error)

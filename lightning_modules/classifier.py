@@ -129,7 +129,8 @@ class Classifier(pl.LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # at the last batch, so that every callback finds the values at the epoch's end
-        if self.trainer.is_last_batch:
+        is_out_of_steps = 0 <= self.trainer.max_steps <= self.trainer.global_step
+        if self.trainer.is_last_batch or is_out_of_steps:
             self._log_training()
 
     def on_train_epoch_end(self) -> None:

@@ -169,8 +169,11 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     """
     description = checkpoint["description"]
     network = network_class(description["network"]["name"], allow_external_code)
+    arguments = dict(description["network"]["arguments"])
+    if "weights" in arguments:  # where training started from; the checkpoint's replace them
+        arguments["weights"] = None
     module = deploy(
-        network(**description["network"]["arguments"]),
+        network(**arguments),
         description["kind"],
         description["normalisation"],
     )

@@ -1,0 +1,215 @@
+"""Leaves a proven bundle behind: checks the model for it when the fit starts, exports afterwards.
+
+The export runs in a process of its own, started by rank 0 for the best checkpoint, while all ranks
+go on to the test; nothing here is a collective, so no rank can hang another.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytorch_lightning as pl
+
+DEFAULT = "default"
+CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
+MAX_VALIDATION_BYTES = 256_000_000  # a stratified part of what is larger
+LOG = "export.log"
+
+
+class SampleSource(Protocol):
+    """The part of a datamodule that gives evaluation samples."""
+
+    def samples(
+        self, split: str, limit: int | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]: ...
+
+
+class Export(pl.Callback):
+    """Exports the best checkpoint in several formats and proves each.
+
+    Args:
+        enabled: Whether to export at all.
+        formats: Names divided by commas, or default, all, fp32, int8. A format that is given here
+            and fails makes the exit code 3.
+        max_drop: Points of validation accuracy that INT8 may lose.
+        max_drop_fp32: Likewise for float32 formats.
+        min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
+        fail_if_slower: INT8 that is slower than FP32 in the same runtime fails.
+        timeout: Seconds for each step of each format.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        formats: str = DEFAULT,
+        max_drop: float = 1.0,
+        max_drop_fp32: float = 0.1,
+        min_agreement: float = 97.0,
+        fail_if_slower: bool = False,
+        timeout: float = 600.0,
+    ) -> None:
+        self.enabled = enabled
+        self.formats = formats
+        self.fail_if_slower = fail_if_slower
+        self.numbers = {
+            "max_drop": max_drop,
+            "max_drop_fp32": max_drop_fp32,
+            "min_agreement": min_agreement,
+            "timeout": timeout,
+        }
+        self.run_folder: Path | None = None
+        self.check: Callable[[Any, Any], None] | None = None
+        self.script: Path | None = None
+        self.allow_external_code = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log_path: Path | None = None
+
+    def bind(
+        self,
+        run_folder: Path | None,
+        check: Callable[[Any, Any], None],
+        script: Path,
+        allow_external_code: bool = False,
+    ) -> None:
+        """Hands in what this package may not import.
+
+        Args:
+            run_folder: Where samples, bundle and log go.
+            check: Called with model and datamodule; raises ValueError where they do not fit.
+            script: The project's export.py.
+            allow_external_code: Passed on to the script.
+        """
+        self.run_folder = run_folder
+        self.check = check
+        self.script = script
+        self.allow_external_code = allow_external_code
+
+    def skip_reason(self, trainer: pl.Trainer) -> str | None:
+        """Why nothing is exported, in words; None where something is."""
+        if not self.enabled:
+            return "export is off (--export.enabled false)"
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return "no export with --fast_dev_run"
+        if trainer.overfit_batches:  # type: ignore[attr-defined]
+            return "no export with --overfit_batches"
+        return None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Every rank checks its own copy of the model on the CPU."""
+        reason = self.skip_reason(trainer)
+        if reason is not None:
+            trainer.print(reason)
+        elif self.check is not None:
+            self.check(pl_module.model, trainer.datamodule)  # type: ignore[attr-defined]
+
+    def start(
+        self, trainer: pl.Trainer, datamodule: SampleSource, checkpoint: str | Path | None
+    ) -> None:
+        """Writes the samples and starts export.py without waiting for it; on rank 0 only.
+
+        Args:
+            checkpoint: The best one; None where none was saved.
+        """
+        if not trainer.is_global_zero or self.skip_reason(trainer) is not None:
+            return
+        if checkpoint is None or self.run_folder is None:
+            print("no export: there is no checkpoint")
+            return
+        write_samples(datamodule, self.run_folder / "samples")
+        self.log_path = self.run_folder / LOG
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command(Path(checkpoint)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=child_environment(),
+            )
+
+    def command(self, checkpoint: Path) -> list[str]:
+        """The command line of export.py."""
+        assert self.script is not None, "bind() comes before start()"
+        command = [sys.executable, str(self.script), "--ckpt", str(checkpoint)]
+        folder = self.run_folder
+        command += ["--samples", f"{folder}/samples", "--output", f"{folder}/export"]
+        for name, value in self.numbers.items():
+            command += [f"--{name}", f"{value:g}"]
+        command += ["--formats", self.formats]
+        if self.formats == DEFAULT:
+            command += ["--requested", ""]
+        if self.fail_if_slower:
+            command.append("--fail_if_slower")
+        if self.allow_external_code:
+            command.append("--allow_external_code")
+        return command
+
+    def wait(self) -> int:
+        """Waits for the export and prints its table; call it last, when no collective can follow.
+
+        Returns:
+            The exit code of export.py; 0 where none was started.
+        """
+        if self.process is None or self.log_path is None:
+            return 0
+        code = self.process.wait()
+        self.process = None
+        print(self.log_path.read_text(encoding="utf-8", errors="replace"), end="", flush=True)
+        return code
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """A run that breaks leaves no export behind it."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends an export that still runs."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+
+def child_environment() -> dict[str, str]:
+    """This process's environment without its rank, and with the width of the terminal."""
+    distributed = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(distributed)}
+    kept.setdefault("COLUMNS", str(terminal_width()))
+    kept["PYTHONIOENCODING"] = "utf-8"
+    return kept
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 100 where the output goes elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return 100
+
+
+def write_samples(datamodule: SampleSource, folder: Path) -> None:
+    """Writes validation.npz (the whole set up to a limit of bytes) and calibration.npz.
+
+    "total" is the number of samples in the whole split. No pickles.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs, targets = datamodule.samples("val")
+    size = sum(array.nbytes for array in inputs.values())
+    total = len(targets)
+    if size > MAX_VALIDATION_BYTES:
+        inputs, targets = datamodule.samples("val", total * MAX_VALIDATION_BYTES // size)
+    save(folder / "validation.npz", inputs, targets, total)
+    inputs, targets = datamodule.samples("train", CALIBRATION_SAMPLES)
+    save(folder / "calibration.npz", inputs, targets, len(targets))
+
+
+def save(path: Path, inputs: dict[str, Any], targets: np.ndarray, total: int) -> None:
+    """Writes beside the target, then renames."""
+    temporary = path.with_name(f".{path.name}")
+    with temporary.open("wb") as file:
+        np.savez(file, targets=targets, total=np.array(total), **inputs)
+    temporary.replace(path)

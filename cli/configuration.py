@@ -1,0 +1,166 @@
+"""One configuration out of flags, a YAML file and a checkpoint; every mistake found before work.
+
+Names lead to classes through the packages' dicts, and the classes' constructors say which flags
+there are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from callbacks import CALLBACKS
+from cli.checks import check_machine
+from cli.parsing import (
+    ClassGroup,
+    Configuration,
+    Setting,
+    build_parser,
+    last_value,
+    parse,
+    read_arguments,
+    read_file,
+    settings_of,
+    to_yaml,
+)
+from cli.problems import UsageError, did_you_mean
+from cli.run_folder import newest_checkpoint
+from datamodules import DATAMODULES
+from datamodules.samplers import per_rank_batch_size
+from lightning_modules.deployed import DATA_DETERMINED, read_checkpoint, resolve_class
+from lightning_modules.losses import ClassificationLoss
+from lightning_modules.networks import NETWORKS
+from lightning_modules.optimizers import build_optimizer
+from lightning_modules.schedules import Schedule
+
+DEFAULTS = {"model": "small_cnn", "data": "digits"}
+
+
+def configure(argv: Sequence[str]) -> Configuration:
+    """Flags, over a YAML file, over the configuration of a checkpoint that is resumed or tested.
+
+    Raises:
+        UsageError: Everything that is wrong, at once.
+        ValueError, FileNotFoundError: The checkpoint cannot be used.
+    """
+    settings = read_arguments(argv)
+    config_file = last_value(settings, "config")
+    if config_file:
+        settings = read_file(config_file) + settings
+    checkpoint = last_value(settings, "test_only") or resumed_checkpoint(settings)
+    if checkpoint:
+        stored = read_checkpoint(checkpoint)["description"]["config"]
+        settings = settings_of(stored, str(checkpoint)) + settings
+    groups, problems = class_groups(settings)
+    parser = build_parser(groups, DEFAULTS)
+    if last_value(settings, "help"):
+        parser.print_help()
+        raise SystemExit(0)
+    # where a name is wrong, its flags cannot be judged
+    judged = {group.key for group in groups}
+    settings = [s for s in settings if s.name.partition(".")[0] not in DEFAULTS.keys() - judged]
+    try:
+        configuration = parse(parser, settings)
+    except UsageError as error:
+        raise UsageError(problems + error.problems) from None
+    problems += check_machine(configuration)
+    problems += [] if problems else check_values(configuration)
+    if problems:
+        raise UsageError(problems)
+    configuration["resume"] = str(checkpoint) if configuration["resume"] else None
+    if configuration["experiment"] is None:
+        names = (configuration["data"]["name"], configuration["model"]["name"])
+        configuration["experiment"] = "-".join(name.rpartition(".")[2] for name in names)
+    if configuration["print_config"]:
+        print(to_yaml(configuration), end="")
+        raise SystemExit(0)
+    return configuration
+
+
+def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
+    """The checkpoint that --resume means."""
+    wanted = last_value(settings, "resume")
+    if wanted != "auto":
+        return None if wanted == "null" else wanted
+    data = last_value(settings, "data.name", DEFAULTS["data"])
+    model = last_value(settings, "model.name", DEFAULTS["model"])
+    experiment = last_value(settings, "experiment") or f"{data}-{model}"
+    return str(newest_checkpoint(last_value(settings, "runs_dir") or "runs", experiment))
+
+
+def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
+    """The classes whose constructors give flags, and what is wrong with the chosen names."""
+    external = last_value(settings, "allow_external_code") == "true"
+    groups, problems = [], []
+    choices: dict[str, tuple[dict[str, str], frozenset[str]]] = {
+        "model": (NETWORKS, DATA_DETERMINED),
+        "data": (DATAMODULES, frozenset({"seed"})),
+    }
+    for key, (table, skip) in choices.items():
+        name = last_value(settings, f"{key}.name") or DEFAULTS[key]
+        if name not in table and "." not in name:
+            near = did_you_mean(name, table)
+            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
+            continue
+        try:
+            found = resolve_class(table.get(name, name), external)
+        except ValueError as error:
+            problems.append(f"--{key}: {error}")
+            continue
+        groups.append(ClassGroup(key, f"{key.title()} {name} (--{key} NAME)", found, skip))
+    from_data = frozenset({"num_classes", "train_targets"})
+    groups += [
+        ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
+        ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
+        ClassGroup("loss", "Loss", ClassificationLoss, from_data),
+    ]
+    for key, path in CALLBACKS.items():
+        title = f"Callback {key.replace('_', ' ')}"
+        groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
+    return groups, problems
+
+
+def check_values(configuration: Configuration) -> list[str]:
+    """Tries every constructor that checks its values and needs no data."""
+    dummy = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(dummy.parameters(), lr=0.1)
+    attempts: list[Callable[[], Any]] = [
+        lambda: build_optimizer(dummy, False, **configuration["optimizer"]),
+        lambda: Schedule(optimizer, 100, **configuration["schedule"]),
+        lambda: build_callbacks(configuration),
+        lambda: build_data(configuration),
+        lambda: check_batch_size(configuration),
+    ]
+    problems = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except (ValueError, FileNotFoundError) as error:
+            problems.append(str(error))
+    return problems
+
+
+def check_batch_size(configuration: Configuration) -> None:
+    devices = configuration["devices"]
+    count = len(devices) if isinstance(devices, list) else devices
+    if isinstance(count, int) and count > 0 and configuration["data"].get("batch_size"):
+        per_rank_batch_size(configuration["data"]["batch_size"], count * configuration["num_nodes"])
+
+
+def build_data(configuration: Configuration) -> pl.LightningDataModule:
+    """The datamodule; nothing is loaded yet."""
+    arguments = dict(configuration["data"])
+    name = arguments.pop("name")
+    data_class = resolve_class(DATAMODULES.get(name, name), configuration["allow_external_code"])
+    return data_class(**arguments, seed=configuration["seed"])
+
+
+def build_callbacks(configuration: Configuration) -> dict[str, Any]:
+    """The enabled callbacks by name."""
+    return {
+        key: resolve_class(path)(**configuration[key])
+        for key, path in CALLBACKS.items()
+        if configuration[key]["enabled"]
+    }

@@ -1,0 +1,123 @@
+"""When training stops, and what is found out before it starts."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from callbacks.early_stopping import (
+    EarlyStopping,
+    NonFiniteLossError,
+    better_direction,
+    check_monitor,
+)
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "min_delta", "expected"),
+    [
+        ([3, 2, 1, 1, 1, 1], 2, 0.0, 5),
+        ([3, 2, 1, 0.5, 0.4], 2, 0.0, None),
+        ([3, 2, 2.5, 2.4, 2.3], 3, 0.0, 5),
+        ([3, 2.95, 2.9, 2.85], 2, 0.2, 3),
+        ([1, 2], 1, 0.0, 2),
+    ],
+)
+def test_patience_counts_validations(losses, patience, min_delta, expected) -> None:
+    stopping = EarlyStopping(patience=patience, min_delta=min_delta)
+    stopped = None
+    for number, loss in enumerate(losses, start=1):
+        if stopping._evaluate_stopping_criteria(torch.tensor(float(loss)))[0]:
+            stopped = number
+            break
+    assert stopped == expected
+
+
+def test_a_misspelt_metric_is_found_before_the_first_epoch(tmp_path: Path) -> None:
+    data = TinyImages()
+    trainer = tiny_trainer(tmp_path, callbacks=[EarlyStopping(monitor="val_los")])
+    message = r"--early_stopping.monitor val_los: .* did you mean val/loss\? \(available: train/"
+    with pytest.raises(ValueError, match=message):
+        trainer.fit(tiny_classifier(data), datamodule=data)
+    assert trainer.global_step == 0
+
+
+def test_check_monitor_accepts_what_is_logged() -> None:
+    check_monitor("val/f1", ["val/f1"], "early_stopping")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [("val/loss", "min"), ("val/calibration_error", "min"), ("val/f1", "max")],
+)
+def test_the_direction_follows_from_the_name(monitor: str, mode: str) -> None:
+    assert better_direction(monitor) == mode == EarlyStopping(monitor=monitor).mode
+
+
+class FrozenLoss(pl.Callback):
+    """Counts validations."""
+
+    def __init__(self) -> None:
+        self.num_validations = 0
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.num_validations += not trainer.sanity_checking
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_validations_are_counted_not_epochs(tmp_path: Path, every: int) -> None:
+    data, counter = TinyImages(), FrozenLoss()
+    stopping = EarlyStopping(patience=2, min_delta=1e6)  # nothing is ever an improvement
+    trainer = tiny_trainer(
+        tmp_path, callbacks=[stopping, counter], max_epochs=20, check_val_every_n_epoch=every
+    )
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert counter.num_validations == 3
+    assert trainer.current_epoch == 3 * every
+
+
+def test_without_validation_data_the_training_metric_is_watched(tmp_path: Path, capsys) -> None:
+    data = TinyImages()
+    stopping = EarlyStopping(patience=2, min_delta=1e6)
+    trainer = tiny_trainer(
+        tmp_path, callbacks=[stopping], max_epochs=20, limit_val_batches=0
+    )
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert "no validation data, watching train/loss instead" in capsys.readouterr().out
+    assert trainer.current_epoch == 3
+
+
+class BreaksWeights(pl.Callback):
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
+        if trainer.global_step == 2:
+            with torch.no_grad():
+                next(pl_module.parameters()).fill_(torch.nan)
+
+
+@pytest.mark.parametrize("every", [1, 1000])
+def test_a_non_finite_loss_stops_at_once_whatever_is_monitored(tmp_path: Path, every: int) -> None:
+    data = TinyImages()
+    stopping = EarlyStopping(monitor="val/accuracy", check_finite_every=every)
+    trainer = tiny_trainer(tmp_path, callbacks=[BreaksWeights(), stopping], max_epochs=5)
+    with pytest.raises(NonFiniteLossError, match=r"became NaN or infinite in epoch 0"):
+        trainer.fit(tiny_classifier(data), datamodule=data)
+    assert trainer.global_step == (3 if every == 1 else 6)
+
+
+def test_one_rank_stops_all() -> None:
+    decisions = []
+    strategy = SimpleNamespace(
+        reduce_boolean_decision=lambda found, all: decisions.append((found, all)) or True
+    )
+    trainer = SimpleNamespace(strategy=strategy, current_epoch=0, global_step=5)
+    with pytest.raises(NonFiniteLossError):
+        EarlyStopping().stop_if_not_finite(trainer, False)
+    assert decisions == [(False, False)]
+
+
+def test_bad_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="patience .* at least 1"):
+        EarlyStopping(patience=0)

@@ -1,0 +1,75 @@
+"""One row a step, whole at every moment, and continued by a resumed run."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from callbacks.learning_curves import draw_learning_curves
+from callbacks.metrics_csv import MetricsCsv
+from callbacks.test_report import draw_confusion_matrix, print_report, report_values
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_values_of_one_step_share_a_row(tmp_path: Path) -> None:
+    log = MetricsCsv(tmp_path / "metrics.csv")
+    log.log_metrics({"val/loss": 0.5, "epoch": 0}, step=9)
+    log.log_metrics({"train/loss": 0.25, "epoch": 0}, step=9)
+    log.log_metrics({"val/loss": 0.125, "epoch": 1}, step=19)
+    log.save()
+    assert rows_of(tmp_path / "metrics.csv") == [
+        {"epoch": "0", "step": "9", "val/loss": "0.5", "train/loss": "0.25"},
+        {"epoch": "1", "step": "19", "val/loss": "0.125", "train/loss": ""},
+    ]
+
+
+def test_a_resumed_run_goes_on_below(tmp_path: Path) -> None:
+    first = MetricsCsv(tmp_path / "metrics.csv")
+    first.log_metrics({"a": 1.0}, step=1)
+    first.save()
+    second = MetricsCsv(tmp_path / "metrics.csv")
+    second.log_metrics({"b": 2.0}, step=2)
+    second.save()
+    assert [row["step"] for row in rows_of(tmp_path / "metrics.csv")] == ["1", "2"]
+
+
+def test_values_survive_to_nine_digits(tmp_path: Path) -> None:
+    log = MetricsCsv(tmp_path / "metrics.csv")
+    log.log_metrics({"a": 0.123456789}, step=1)
+    log.save()
+    assert float(rows_of(tmp_path / "metrics.csv")[0]["a"]) == pytest.approx(0.123456789, abs=1e-9)
+
+
+def test_a_run_leaves_a_row_an_epoch_with_everything(tmp_path: Path) -> None:
+    data = TinyImages()
+    log = MetricsCsv(tmp_path / "metrics.csv")
+    trainer = tiny_trainer(tmp_path, logger=[log], max_epochs=3)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    rows = rows_of(tmp_path / "metrics.csv")
+    assert [(row["epoch"], row["step"]) for row in rows] == [("0", "5"), ("1", "11"), ("2", "17")]
+    assert all(row["train/loss"] and row["val/f1"] and row["lr"] for row in rows)
+
+
+def test_pictures_and_table(tmp_path: Path, capsys) -> None:
+    data = TinyImages()
+    log = MetricsCsv(tmp_path / "metrics.csv")
+    trainer = tiny_trainer(tmp_path, logger=[log], max_epochs=2)
+    model = tiny_classifier(data)
+    trainer.fit(model, datamodule=data)
+    trainer.test(model, datamodule=data, verbose=False)
+    draw_learning_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
+    report = model.reports["test"]
+    draw_confusion_matrix(report.confusion, data.class_names, tmp_path / "confusion.png")
+    for name in ("curves.png", "confusion.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    print_report(report, data.class_names)
+    table = capsys.readouterr().out
+    assert all(name in table for name in [*data.class_names, "macro mean", "test accuracy"])
+    values = report_values(report, data.class_names)
+    assert [row["support"] for row in values["classes"]] == [5, 5, 5]
+    assert values["accuracy"] == report.accuracy

@@ -1,0 +1,52 @@
+"""One line an epoch where output is piped, a bar where a person watches."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from callbacks.progress import EpochProgress, epoch_line
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+
+
+def fit(folder: Path, progress: EpochProgress) -> None:
+    data = TinyImages()
+    trainer = tiny_trainer(folder, callbacks=[progress], max_epochs=2, enable_progress_bar=True)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    trainer.test(tiny_classifier(data), datamodule=data, verbose=False)
+
+
+def test_the_line_shows_what_was_logged() -> None:
+    metrics = {"train/loss": 0.5, "val/accuracy": 0.98765, "lr": 0.00123}
+    assert epoch_line(3, 15, metrics, 2.06) == (
+        "epoch 3/15  train/loss 0.5000  val/accuracy 0.9877  lr 1.23e-03  2.1 s"
+    )
+    assert epoch_line(3, -1, {}, 1) == "epoch 3  1.0 s"
+
+
+def test_piped_output_is_one_line_an_epoch(tmp_path: Path, capsys) -> None:
+    fit(tmp_path, EpochProgress())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert all("val/accuracy" in line and "train/loss" in line for line in lines)
+
+
+def test_a_terminal_gets_a_bar_and_the_lines(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("callbacks.progress.REDRAW_SECONDS", 0.0)
+    screen = io.StringIO()
+    progress = EpochProgress()
+    progress.console = Console(file=screen, force_terminal=True, width=120, soft_wrap=True)
+    fit(tmp_path, progress)
+    shown = screen.getvalue()
+    assert "6/6" in shown
+    assert "validating" in shown
+    assert "testing" in shown
+    assert shown.count("val/accuracy") == 2
+    assert progress.bar is None
+
+
+def test_other_ranks_are_silent(tmp_path: Path, capsys) -> None:
+    progress = EpochProgress()
+    progress.disable()
+    progress.print("anything")
+    assert capsys.readouterr().out == ""

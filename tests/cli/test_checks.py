@@ -1,0 +1,97 @@
+"""The machine against what was asked for: each answer names the way out."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.checks import (
+    check_accelerator,
+    check_master_port,
+    check_strategy,
+    ignore_stray_slurm,
+    why_no_gpu,
+)
+
+
+def test_no_gpu_names_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (problem,) = check_accelerator("gpu", 4)
+    assert problem.endswith("--accelerator auto takes what is there")
+
+
+def test_no_gpu_is_told_from_a_driver_that_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert why_no_gpu(tmp_path) == "there is no NVIDIA GPU on this machine"
+    (tmp_path / "nvidia0").touch()
+    assert "its driver is too old or not working" in str(why_no_gpu(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert why_no_gpu(tmp_path) == "CUDA_VISIBLE_DEVICES hides every GPU"
+
+
+def test_a_torch_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert "has no CUDA support" in str(why_no_gpu())
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [((6, 1), "compute capability 6.1) is too old for this torch build (from 7.5)"), ((9, 0), "")],
+)
+def test_an_old_gpu(monkeypatch: pytest.MonkeyPatch, capability, expected: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    architectures = ["sm_75", "sm_90a", "compute_120"]
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    assert expected in (why_no_gpu() or "")
+    assert bool(why_no_gpu()) == bool(expected)
+
+
+@pytest.mark.parametrize(("devices", "fine"), [(2, True), ([0, 1], True), (3, False), ([2], False)])
+def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch, devices, fine: bool) -> None:
+    monkeypatch.setattr("cli.checks.why_no_gpu", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    problems = check_accelerator("cuda", devices)
+    assert not problems if fine else "this machine has 2 usable GPU(s)" in problems[0]
+
+
+def test_unknown_names_come_with_the_nearest() -> None:
+    assert "did you mean cpu?" in check_accelerator("cpuu", 1)[0]
+    assert "did you mean ddp_spawn?" in check_strategy("ddp_spwan")[0]
+    assert not check_accelerator("cpu", 2)
+    assert not check_strategy("ddp")
+
+
+@pytest.mark.parametrize("devices", [0, -2])
+def test_no_devices(devices: int) -> None:
+    assert f"got {devices}" in check_accelerator("cpu", devices)[0]
+
+
+def test_an_occupied_port_is_found_before_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCAL_RANK", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        assert f"MASTER_PORT {port} is in use" in check_master_port()[0]
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        assert not check_master_port()
+
+
+def test_a_shell_inside_an_allocation_is_no_slurm_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NAME", "anything")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    assert "not started by srun" in str(ignore_stray_slurm())
+    assert os.environ["SLURM_JOB_NAME"] == "interactive"
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert ignore_stray_slurm() is None

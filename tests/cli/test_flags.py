@@ -1,0 +1,26 @@
+"""The table against Lightning itself: nothing missing, nothing invented, defaults as upstream."""
+
+import inspect
+
+import pytorch_lightning as pl
+
+from cli.flags import NOT_FLAGS, all_flags
+
+TRAINER = inspect.signature(pl.Trainer.__init__).parameters
+OUR_DEFAULTS = {"max_epochs"}
+
+
+def test_every_trainer_argument_is_a_flag_or_left_out_on_purpose() -> None:
+    flags = {flag.name for flag in all_flags().values() if flag.trainer}
+    assert flags | set(NOT_FLAGS) == set(TRAINER) - {"self"}
+    assert not flags & set(NOT_FLAGS)
+
+
+def test_defaults_are_upstreams() -> None:
+    for flag in all_flags().values():
+        if flag.trainer and flag.name not in OUR_DEFAULTS:
+            assert flag.default == TRAINER[flag.name].default, flag.name
+
+
+def test_every_flag_is_explained() -> None:
+    assert all(len(flag.help) > 5 for flag in all_flags().values())

@@ -1,0 +1,50 @@
+"""Run folders: made once, never shared by accident, found again."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pytorch_lightning.utilities import rank_zero_only
+
+from cli.run_folder import ENVIRONMENT_NAME, create_run_folder, newest_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(ENVIRONMENT_NAME, raising=False)
+    yield
+    os.environ.pop(ENVIRONMENT_NAME, None)
+
+
+def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
+    folders = {create_run_folder(str(tmp_path), "a") for _ in range(5)}
+    assert len(folders) == 5
+    assert all(folder and (folder / "checkpoints").is_dir() for folder in folders)
+
+
+def test_other_ranks_use_the_first_ranks_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = create_run_folder(str(tmp_path), "a")
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    assert create_run_folder(str(tmp_path), "a") == folder
+    monkeypatch.delenv(ENVIRONMENT_NAME)
+    assert create_run_folder(str(tmp_path), "a") is None
+    assert len(list((tmp_path / "a").iterdir())) == 1
+
+
+def test_an_unwritable_place_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"cannot make the run folder .* --runs_dir"):
+        create_run_folder(str(tmp_path / "file"), "a")
+
+
+def test_the_newest_run_with_a_checkpoint_is_found(tmp_path: Path) -> None:
+    for name in ("2024-01-01_00-00-00-aa", "2025-01-01_00-00-00-aa", "2026-01-01_00-00-00-aa"):
+        (tmp_path / "a" / name / "checkpoints").mkdir(parents=True)
+    for name in ("2024-01-01_00-00-00-aa", "2025-01-01_00-00-00-aa"):
+        (tmp_path / "a" / name / "checkpoints" / "last.ckpt").touch()
+    found = newest_checkpoint(str(tmp_path), "a")
+    assert found.parent.parent.name == "2025-01-01_00-00-00-aa"
+    with pytest.raises(FileNotFoundError, match="--resume auto: no run in"):
+        newest_checkpoint(str(tmp_path), "b")

@@ -1,0 +1,64 @@
+"""Settings of every test: one thread, a home of its own, and no network but the loopback."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# Before torch or numpy is imported, and inherited by every process a test starts.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ["MPLBACKEND"] = "Agg"
+for asks_for_a_run_elsewhere in ("WANDB_API_KEY", "WANDB_MODE", "SLURM_NTASKS", "WORLD_SIZE"):
+    os.environ.pop(asks_for_a_run_elsewhere, None)
+
+HOME = Path(tempfile.mkdtemp(prefix="home-of-tests-"))
+os.environ["HOME"] = str(HOME)  # settings, logins and caches of whoever runs the tests stay out
+
+
+def is_local(host: object) -> bool:
+    """Whether a host name or address means this machine."""
+    if isinstance(host, bytes):
+        host = host.decode()
+    if host in (None, "", "localhost", socket.gethostname()):
+        return True
+    try:
+        address = ipaddress.ip_address(str(host).partition("%")[0])
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def refuse_network(event: str, arguments: tuple[object, ...]) -> None:
+    """An audit hook (PEP 578), since it also sees sockets that no Python-level patch would."""
+    if event in ("socket.connect", "socket.sendto"):
+        address = arguments[1]
+        host = address[0] if isinstance(address, tuple) else None  # a string: a Unix socket
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+    else:
+        return
+    if not is_local(host):
+        raise RuntimeError(f"a test may not use the network: {event} to {host}")
+
+
+sys.addaudithook(refuse_network)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def known_warnings() -> None:
+    """Every warning is an error in a test, except those that train.py hides for a reason."""
+    from cli.known_warnings import hide_known_warnings
+
+    hide_known_warnings()

@@ -1,0 +1,138 @@
+"""The training logic: true means over accumulation windows, exact epoch metrics, checkpoints."""
+
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_modules.deployed import load_deployed
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+
+SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+NO_NORM = {"width": 4, "dropout": 0.0}
+
+
+def weights_after(data: TinyImages, folder: Path, **trainer_arguments) -> dict[str, torch.Tensor]:
+    model = tiny_classifier(data, optimizer=SGD, model=NO_NORM)
+    for stage in (model.model.network.stage1, model.model.network.stage2):
+        stage[1] = torch.nn.Identity()  # batch statistics depend on how samples are batched
+    tiny_trainer(folder, **trainer_arguments).fit(model, datamodule=data)
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize(("num_train", "window"), [(48, 3), (40, 3), (45, 4), (44, 2)])
+def test_an_accumulated_step_is_the_step_of_one_large_batch(
+    tmp_path: Path, num_train: int, window: int
+) -> None:
+    """Also for an epoch's last, shorter window and a last, smaller batch."""
+    small = TinyImages(batch_size=8, num_train=num_train)
+    large = TinyImages(batch_size=8 * window, num_train=num_train)
+    accumulated = weights_after(small, tmp_path, accumulate_grad_batches=window)
+    whole = weights_after(large, tmp_path)
+    for name, value in whole.items():
+        torch.testing.assert_close(accumulated[name], value, msg=name)
+
+
+def test_limited_epochs_scale_their_last_window_too(tmp_path: Path) -> None:
+    accumulated = weights_after(
+        TinyImages(batch_size=8), tmp_path, accumulate_grad_batches=4, limit_train_batches=2
+    )
+    whole = weights_after(TinyImages(batch_size=16), tmp_path, limit_train_batches=1)
+    torch.testing.assert_close(accumulated, whole)
+
+
+class SeesMetrics(pl.Callback):
+    def __init__(self) -> None:
+        self.epochs: list[dict[str, float]] = []
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.epochs.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+
+
+def test_every_announced_metric_is_there_at_the_epochs_end(tmp_path: Path) -> None:
+    data, seen = TinyImages(), SeesMetrics()
+    model = tiny_classifier(data)
+    tiny_trainer(tmp_path, callbacks=[seen], max_epochs=2).fit(model, datamodule=data)
+    assert set(model.metric_names) | {"lr"} == set(seen.epochs[0]) == set(seen.epochs[1])
+    assert seen.epochs[1]["train/loss"] < seen.epochs[0]["train/loss"]
+
+
+def test_training_metrics_of_an_epoch_cut_short(tmp_path: Path) -> None:
+    data, seen = TinyImages(), SeesMetrics()
+    trainer = tiny_trainer(tmp_path, callbacks=[seen], max_steps=3)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert 0 < seen.epochs[0]["train/loss"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7])
+def test_evaluation_counts_every_sample_once(tmp_path: Path, batch_size: int) -> None:
+    data = TinyImages(batch_size=batch_size)
+    model = tiny_classifier(data)
+    trainer = tiny_trainer(tmp_path)
+    trainer.test(model, datamodule=data, verbose=False)
+    reference = TinyImages(batch_size=15)
+    other = tiny_classifier(reference)
+    tiny_trainer(tmp_path).test(other, datamodule=reference, verbose=False)
+    assert model.reports["test"].num_samples == 15
+    assert model.reports["test"].scalars() == pytest.approx(other.reports["test"].scalars())
+    assert (model.reports["test"].confusion == other.reports["test"].confusion).all()
+
+
+def test_the_sanity_check_leaves_no_counts(tmp_path: Path) -> None:
+    data = TinyImages()
+    model = tiny_classifier(data)
+    tiny_trainer(tmp_path, num_sanity_val_steps=2).fit(model, datamodule=data)
+    assert model.reports["val"].num_samples == 15
+
+
+def test_the_plateau_really_lowers_the_rate(tmp_path: Path) -> None:
+    data = TinyImages()
+    schedule = {"name": "plateau", "warmup": 0.0, "patience": 0, "min_delta": 0.9}
+    model = tiny_classifier(data, schedule=schedule | {"reduce_factor": 0.5})
+    trainer = tiny_trainer(tmp_path, max_epochs=4)
+    trainer.fit(model, datamodule=data)
+    assert trainer.optimizers[0].param_groups[0]["lr"] < 1e-2
+
+
+def test_a_new_rate_reaches_the_optimizer(tmp_path: Path) -> None:
+    class SetsRate(pl.Callback):
+        def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            pl_module.set_base_lr(0.25)
+
+    data = TinyImages()
+    trainer = tiny_trainer(tmp_path, callbacks=[SetsRate()])
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert {group["lr"] for group in trainer.optimizers[0].param_groups} == {0.25}
+
+
+def test_a_checkpoint_rebuilds_the_model_in_itself(tmp_path: Path) -> None:
+    data = TinyImages()
+    model = tiny_classifier(data)
+    trainer = tiny_trainer(tmp_path)
+    trainer.fit(model, datamodule=data)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    checkpoint = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    images, _ = data.example_batch()
+    assert torch.equal(load_deployed(checkpoint)(images), model.eval().model(images))
+    scores = checkpoint["description"]["scores"]
+    assert scores["val/accuracy"] == pytest.approx(model.reports["val"].accuracy)
+    assert checkpoint["description"]["global_step"] == 6
+
+
+def test_an_endless_training_needs_an_end_for_its_schedule(tmp_path: Path) -> None:
+    data = TinyImages()
+    trainer = tiny_trainer(tmp_path, max_epochs=-1)
+    with pytest.raises(ValueError, match="give --max_epochs or --max_steps"):
+        trainer.fit(tiny_classifier(data), datamodule=data)
+
+
+def test_a_plain_loader_of_a_fork_trains_too(tmp_path: Path) -> None:
+    data = TinyImages()
+    split = data.splits.train
+    dataset = TensorDataset(torch.from_numpy(split.images), torch.from_numpy(split.targets))
+    model = tiny_classifier(data)
+    trainer = tiny_trainer(tmp_path)
+    trainer.fit(model, DataLoader(dataset, batch_size=8), data.val_dataloader())
+    assert trainer.global_step == 6

@@ -1,0 +1,104 @@
+"""Small real parts that many tests use: image data that can be learnt, and a module on it."""
+
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from datamodules.image_datamodule import ImageDataModule
+from datamodules.image_splits import ImageSplits
+from datamodules.packed_images import PackedImages
+from lightning_modules.classifier import Classifier
+from lightning_modules.deployed import deploy, network_arguments, network_class
+
+
+def tiny_split(num_samples: int, seed: int, size: int = 8) -> PackedImages:
+    """Noise with a bright row (class 0), column (1) or corner (2)."""
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 100, (num_samples, 1, size, size), dtype=np.uint8)
+    targets = np.arange(num_samples) % 3
+    images[targets == 0, :, size // 2, :] += 120
+    images[targets == 1, :, :, size // 2] += 120
+    images[targets == 2, :, : size // 2, : size // 2] += 120
+    return PackedImages(images, targets.astype(np.int64))
+
+
+class TinyImages(ImageDataModule):
+    """Three classes, 8x8."""
+
+    def __init__(
+        self,
+        batch_size: int = 8,
+        num_train: int = 48,
+        num_val: int = 15,
+        seed: int = 0,
+        crop_padding: int = 0,
+        num_workers: int | None = 0,
+    ) -> None:
+        super().__init__(None, batch_size, num_workers, seed, crop_padding=crop_padding)
+        self.sizes = (num_train, num_val)
+
+    def load(self) -> ImageSplits:
+        num_train, num_val = self.sizes
+        return ImageSplits(
+            ["row", "column", "corner"],
+            tiny_split(num_train, 1),
+            tiny_split(num_val, 2),
+            tiny_split(num_val, 3),
+        )
+
+
+def tiny_classifier(
+    data: Any,
+    network: str = "small_cnn",
+    model: dict[str, Any] | None = None,
+    optimizer: dict[str, Any] | None = None,
+    schedule: dict[str, Any] | None = None,
+    loss: dict[str, Any] | None = None,
+) -> Classifier:
+    torch.manual_seed(0)
+    small = {"width": 4, "hidden_features": 16, "dropout": 0.0} if network == "small_cnn" else {}
+    network_type = network_class(network)
+    arguments = network_arguments(network_type, data.network_arguments(), small | (model or {}))
+    normalisation = data.normalisation if data.kind == "image" else None
+    description = {
+        "format": 1,
+        "kind": data.kind,
+        "network": {"name": network, "arguments": arguments},
+        "class_names": data.class_names,
+        "input_spec": data.input_spec,
+        "preprocessing": data.preprocessing,
+        "files": data.files,
+        "normalisation": normalisation,
+        "fingerprint": data.fingerprint,
+        "versions": {"torch": str(torch.__version__)},
+        "git_commit": None,
+        "config": {},
+    }
+    return Classifier(
+        deploy(network_type(**arguments), data.kind, normalisation),
+        data.train_targets,
+        description,
+        {"lr": 1e-2} | (optimizer or {}),
+        schedule or {"name": "constant", "warmup": 0.0},
+        loss or {},
+    )
+
+
+def tiny_trainer(folder: Any, **arguments: Any) -> pl.Trainer:
+    """A quiet Trainer on one CPU."""
+    defaults = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
+        "default_root_dir": folder,
+        "max_epochs": 1,
+    }
+    return pl.Trainer(**defaults | arguments)
