@@ -16,8 +16,8 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ["MPLBACKEND"] = "Agg"
-for asks_for_a_run_elsewhere in ("WANDB_API_KEY", "WANDB_MODE", "SLURM_NTASKS", "WORLD_SIZE"):
-    os.environ.pop(asks_for_a_run_elsewhere, None)
+for launched_by in ("WANDB_API_KEY", "WANDB_MODE", "SLURM_NTASKS", "WORLD_SIZE", "LOCAL_RANK"):
+    os.environ.pop(launched_by, None)  # a login or a launcher of whoever runs the tests
 
 HOME = Path(tempfile.mkdtemp(prefix="home-of-tests-"))
 os.environ["HOME"] = str(HOME)  # settings, logins and caches of whoever runs the tests stay out

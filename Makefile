@@ -1,0 +1,40 @@
+# Every target that runs Python first makes the environment, when it is missing or the lock changed.
+VENV ?= .venv
+ARGS ?=
+
+python = "$(VENV)/bin/python"
+
+.PHONY: help environment train test bench lock clean
+
+help:
+	@echo 'make train   train, test and export (ARGS="--max_epochs 3" are its flags)'
+	@echo 'make test    lint, type check and all tests (ARGS="tests/test_imports.py" go to pytest)'
+	@echo 'make bench   speed against bare Lightning and plain PyTorch'
+	@echo 'make lock    requirements.lock anew from pyproject.toml (needs uv)'
+	@echo 'make clean   remove the environment and caches; runs/ stays'
+	@echo 'VENV=folder places the environment, PYTHON=interpreter chooses its Python'
+
+environment:
+	@sh setup_environment.sh "$(VENV)"
+
+train: environment
+	@$(python) train.py $(ARGS)
+
+test: environment
+	@$(python) -m ruff check --quiet
+	@$(python) -m ruff format --check --quiet
+	@$(python) -m mypy
+	@$(python) -m pytest $(ARGS)
+
+bench: environment
+	@$(python) -m benchmarks.training $(ARGS)
+
+lock:
+	@command -v uv >/dev/null || { echo 'error: uv is not installed: pip install uv' >&2; exit 1; }
+	@uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header \
+	    --all-extras pyproject.toml -o requirements.lock $(ARGS)
+
+clean:
+	@test ! -e "$(VENV)/pyvenv.cfg" || rm -rf "$(VENV)"
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -not -path './.*' -prune -exec rm -rf {} +
