@@ -24,7 +24,7 @@ from callbacks.progress import EpochProgress
 from cli.checks import ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
-from cli.parsing import Configuration, to_yaml, trainer_arguments
+from cli.parsing import Configuration, recorded, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
 from cli.run_folder import create_run_folder
 from lightning_modules.classifier import Classifier
@@ -65,7 +65,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         "fingerprint": data.fingerprint,
         "versions": library_versions(),
         "git_commit": git_commit(),
-        "config": configuration,
+        "config": recorded(configuration),
     }
     return Classifier(
         model,
@@ -158,6 +158,9 @@ def run(configuration: Configuration) -> int:
     data.prepare_data()
     data.setup()
     model = build_model(configuration, data)
+    start_from = configuration["test_only"] or configuration["resume"]
+    if start_from:
+        check_same_model(start_from, read_checkpoint(start_from)["description"], model)
     if configuration["test_only"]:
         return run_test_only(configuration, model, data)
     folder = prepare_folder(configuration)
@@ -186,12 +189,10 @@ def run(configuration: Configuration) -> int:
 
 def run_test_only(configuration: Configuration, model: Classifier, data: Any) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
-    path = configuration["test_only"]
-    description = read_checkpoint(path)["description"]
-    check_same_model(path, description, model)
-    parts = {"test_report": build_callbacks(configuration)["test_report"]}
+    model.load_state_dict(read_checkpoint(configuration["test_only"])["state_dict"])
+    parts = {k: v for k, v in build_callbacks(configuration).items() if k == "test_report"}
     trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
-    trainer.test(model, datamodule=data, ckpt_path=path, verbose=False)
+    trainer.test(model, datamodule=data, verbose=False)
     return 0
 
 
@@ -209,9 +210,13 @@ def prepare_folder(configuration: Configuration) -> Path | None:
 
 def bind_callbacks(parts: Mapping[str, Any], folder: Path | None, external: bool) -> None:
     """Hands callbacks what their flags cannot: the run folder and other parts of the project."""
-    for key in ("lr_finder", "gradient_check", "test_report", "learning_curves", "wandb"):
+    for key in ("lr_finder", "test_report", "learning_curves", "wandb"):
         if key in parts:
             parts[key].bind(folder)
+    if "gradient_check" in parts:
+        from lightning_modules.finite_differences import check_model
+
+        parts["gradient_check"].bind(folder, check_model)
     if "checkpoint" in parts:
         parts["checkpoint"].bind(folder / "checkpoints" if folder else None)
     if "export" in parts:

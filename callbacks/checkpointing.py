@@ -45,7 +45,7 @@ class Checkpointing(Checkpoint):
         return None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage != "fit":
+        if stage != "fit" or trainer.fast_dev_run:
             return
         if self.monitor not in pl_module.metric_names:
             near = difflib.get_close_matches(self.monitor, pl_module.metric_names, 1, 0.3)

@@ -46,6 +46,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             patience=patience,
             min_delta=min_delta,
             stopping_threshold=stopping_threshold,
+            strict=False,  # the name is checked in setup; an epoch cut short may lack a value
             check_finite=False,  # a non-finite loss is an error here, not a reason to stop quietly
         )
         self.check_finite_every = check_finite_every

@@ -83,7 +83,7 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     """The checkpoint that --resume means."""
     wanted = last_value(settings, "resume")
     if wanted != "auto":
-        return None if wanted == "null" else wanted
+        return wanted
     data = last_value(settings, "data.name", DEFAULTS["data"])
     model = last_value(settings, "model.name", DEFAULTS["model"])
     experiment = last_value(settings, "experiment") or f"{data}-{model}"

@@ -116,8 +116,9 @@ def plain_name(name: str) -> str:
 
 
 def last_value(settings: Sequence[Setting], name: str, default: str | None = None) -> str | None:
+    """What the last setting of that name says; null is as good as none."""
     values = [setting.value for setting in settings if setting.name == name]
-    return values[-1] if values else default
+    return values[-1] if values and values[-1] != "null" else default
 
 
 def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> ArgumentParser:
@@ -200,12 +201,13 @@ def known_types(parser: ArgumentParser) -> dict[str, Any]:
 
 def to_yaml(configuration: Configuration) -> str:
     """The configuration as a file that `--config` reads back."""
-    plain = {
-        name: value
-        for name, value in configuration.items()
-        if name not in ("config", "print_config")
-    }
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(recorded(configuration), sort_keys=False, allow_unicode=True)
+
+
+def recorded(configuration: Configuration) -> Configuration:
+    """What describes the experiment, without what was to be done this time."""
+    actions = ("config", "print_config", "resume", "test_only")
+    return {name: value for name, value in configuration.items() if name not in actions}
 
 
 def trainer_arguments(configuration: Configuration) -> Configuration:

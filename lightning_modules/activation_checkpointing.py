@@ -28,14 +28,15 @@ def checkpoint_activations(network: nn.Module) -> int:
 
 
 def find_blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost parts that have parts of their own, looking into wrappers and lists."""
     children = list(module.children())
-    if len(children) == 1 and not isinstance(module, nn.ModuleList):
-        yield from find_blocks(children[0])  # a mere wrapper
-        return
+    is_wrapper = len(children) == 1
     for child in children:
-        if isinstance(child, nn.ModuleList):
+        is_list = isinstance(child, (nn.ModuleList, nn.Sequential))
+        grandchildren = list(child.children())
+        if is_wrapper or (is_list and any(list(part.children()) for part in grandchildren)):
             yield from find_blocks(child)
-        elif any(True for _ in child.children()):
+        elif grandchildren and not isinstance(child, nn.ModuleList):
             yield child
 
 

@@ -1,9 +1,9 @@
-"""Small convolutional network: two 3x3 convolutions, each with BatchNorm, ReLU and pooling.
+"""Small convolutional network: 3x3 convolutions, each with BatchNorm, ReLU and pooling.
 
 float32 [N,C,H,W] (normalised pixels) -> logits float32 [N,K]. The flatten size follows from
-`image_size`, so any input of at least 4x4 works.
+`image_size`, so any input that can be halved as often as there are stages works.
 
-N batch, C channels, H height, W width, K classes.
+N batch, C channels, H height, W width, S stages, K classes.
 """
 
 import torch
@@ -11,18 +11,19 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """Two convolutions and two linear layers; about 207,000 parameters for 1x28x28 and 10 classes.
+    """Convolutions and two linear layers; about 207,000 parameters for 1x28x28 and 10 classes.
 
     Args:
         in_channels: Image channels C.
-        image_size: (H, W), both at least 4.
+        image_size: (H, W), both at least 2 to the power of `stages`.
         num_classes: Number of classes K.
-        width: Channels after the first convolution; the second has twice as many.
+        stages: Convolutions S, each followed by pooling.
+        width: Channels after the first convolution; each further one has twice as many.
         hidden_features: Features of the hidden linear layer.
         dropout: Probability of dropping a feature before each linear layer.
 
     Raises:
-        ValueError: The image is too small to be halved twice.
+        ValueError: The image is too small to be halved that often.
     """
 
     def __init__(
@@ -30,30 +31,34 @@ class SmallCNN(nn.Module):
         in_channels: int,
         image_size: tuple[int, int],
         num_classes: int,
+        stages: int = 2,
         width: int = 16,
         hidden_features: int = 128,
         dropout: float = 0.25,
     ) -> None:
         super().__init__()
-        height, image_width = image_size
-        if min(height, image_width) < 4:
+        if min(stages, width, hidden_features) < 1:
             raise ValueError(
-                f"small_cnn halves its input twice and needs images of at least 4x4 pixels; "
-                f"got {height}x{image_width}"
+                "small_cnn needs --model.stages, --model.width and --model.hidden_features of at "
+                f"least 1; got {stages}, {width} and {hidden_features}"
             )
-        self.stage1 = conv_stage(in_channels, width)
-        self.stage2 = conv_stage(width, 2 * width)
-        flat_features = 2 * width * (height // 4) * (image_width // 4)
-        self.hidden = nn.Linear(flat_features, hidden_features)
+        height, image_width = (side // 2**stages for side in image_size)
+        if min(height, image_width) < 1:
+            raise ValueError(
+                f"small_cnn halves its input {stages} times and needs images of at least "
+                f"{2**stages}x{2**stages} pixels; got {image_size[0]}x{image_size[1]}"
+            )
+        channels = [in_channels, *(width * 2**stage for stage in range(stages))]
+        self.stages = nn.Sequential(*map(conv_stage, channels, channels[1:]))
+        self.hidden = nn.Linear(channels[-1] * height * image_width, hidden_features)
         self.activation = nn.ReLU()
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(hidden_features, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """float32 [N,C,H,W] -> logits float32 [N,K]."""
-        x = self.stage1(images)  # [N, width, H/2, W/2]
-        x = self.stage2(x)  # [N, 2*width, H/4, W/4]
-        x = torch.flatten(x, 1)  # [N, 2*width*H/4*W/4]
+        x = self.stages(images)  # [N, width*2^(S-1), H/2^S, W/2^S]
+        x = torch.flatten(x, 1)  # [N, width*2^(S-1)*H/2^S*W/2^S]
         x = self.activation(self.hidden(self.dropout(x)))  # [N, hidden_features]
         return self.head(self.dropout(x))  # [N, K]
 

@@ -82,9 +82,7 @@ def test_validations_are_counted_not_epochs(tmp_path: Path, every: int) -> None:
 def test_without_validation_data_the_training_metric_is_watched(tmp_path: Path, capsys) -> None:
     data = TinyImages()
     stopping = EarlyStopping(patience=2, min_delta=1e6)
-    trainer = tiny_trainer(
-        tmp_path, callbacks=[stopping], max_epochs=20, limit_val_batches=0
-    )
+    trainer = tiny_trainer(tmp_path, callbacks=[stopping], max_epochs=20, limit_val_batches=0)
     trainer.fit(tiny_classifier(data), datamodule=data)
     assert "no validation data, watching train/loss instead" in capsys.readouterr().out
     assert trainer.current_epoch == 3

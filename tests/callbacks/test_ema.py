@@ -49,9 +49,7 @@ def test_the_average_equals_one_computed_by_hand_and_is_what_is_tested(tmp_path:
         expected = value if step == 0 else torch.lerp(value, expected, decay)
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
     torch.testing.assert_close(saved["state_dict"]["model.network.head.weight"], expected)
-    assert torch.equal(
-        saved["current_model_state"]["model.network.head.weight"], weights[-1]
-    )
+    assert torch.equal(saved["current_model_state"]["model.network.head.weight"], weights[-1])
     trainer.test(model, datamodule=data, ckpt_path=tmp_path / "last.ckpt", verbose=False)
     torch.testing.assert_close(model.model.network.head.weight.detach(), expected)
 

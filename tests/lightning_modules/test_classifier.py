@@ -16,7 +16,7 @@ NO_NORM = {"width": 4, "dropout": 0.0}
 
 def weights_after(data: TinyImages, folder: Path, **trainer_arguments) -> dict[str, torch.Tensor]:
     model = tiny_classifier(data, optimizer=SGD, model=NO_NORM)
-    for stage in (model.model.network.stage1, model.model.network.stage2):
+    for stage in model.model.network.stages:
         stage[1] = torch.nn.Identity()  # batch statistics depend on how samples are batched
     tiny_trainer(folder, **trainer_arguments).fit(model, datamodule=data)
     return dict(model.state_dict())

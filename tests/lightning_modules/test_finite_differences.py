@@ -1,0 +1,221 @@
+"""A wrong backward is found and named; kinks, odd inputs and dropout raise no alarm."""
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.finite_differences import check_model, check_outputs
+
+CPU = torch.device("cpu")
+
+
+class Scale(torch.autograd.Function):
+    """Identity whose gradient is `factor` times the right one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient * ctx.factor, None
+
+
+class Net(nn.Module):
+    """20-16-16-4 with a faulty operation after the first layer, unless its factor is 1."""
+
+    def __init__(self, factor: float = 1.0, activation: type[nn.Module] = nn.ReLU) -> None:
+        super().__init__()
+        self.first = nn.Linear(20, 16)
+        self.second = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 4)
+        self.activation = activation()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = Scale.apply(self.activation(self.first(x)), self.factor)
+        return self.head(self.activation(self.second(x)))
+
+
+def batch(num_samples: int = 8) -> tuple[Tensor, Tensor]:
+    return torch.randn(num_samples, 20).double(), torch.arange(num_samples) % 4
+
+
+def in_own_dtype(module: nn.Module) -> nn.Module:
+    """Gives a float32 or a float64 copy inputs of its own type."""
+
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.network(x.to(next(self.parameters()).dtype))
+
+    return Cast()
+
+
+def images(seed: int = 0, num_samples: int = 8) -> tuple[Tensor, Tensor]:
+    """Mostly background, as digits are: many exactly equal windows."""
+    generator = torch.Generator().manual_seed(seed)
+    pictures = torch.zeros(num_samples, 1, 12, 12, dtype=torch.uint8)
+    pictures[:, :, 3:8, 4:9] = torch.randint(
+        0, 255, (num_samples, 1, 5, 5), generator=generator, dtype=torch.uint8
+    )
+    return pictures, torch.arange(num_samples) % 3
+
+
+def convolutional(seed: int, activation: nn.Module | None = None) -> nn.Module:
+    """Two stages of convolution, BatchNorm, ReLU and pooling on uint8 pixels."""
+    torch.manual_seed(seed)
+    stages = [
+        layer
+        for channels, act in ((1, nn.ReLU()), (4, activation or nn.ReLU()))
+        for layer in (nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), act, nn.MaxPool2d(2))
+    ]
+    head = (nn.Flatten(), nn.Dropout(), nn.Linear(36, 3))
+    return DeployedImages(nn.Sequential(*stages, *head), [0.2], [0.3])
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5, -1.0, 0.0, 1.1])
+def test_wrong_factor_is_an_error_that_names_the_parameters_before_it(factor: float) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="the backward pass is wrong") as caught:
+        check_model(in_own_dtype(Net(factor)), batch(), CPU)
+    message = str(caught.value)
+    assert "network.first.weight" in message
+    assert "network.first.bias" in message
+    assert "second" not in message
+    assert "head" not in message
+    assert "--gradient_check.before_fit false" in message
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.ReLU6, nn.Hardswish, nn.GELU, nn.Sigmoid])
+@pytest.mark.parametrize("seed", range(20))
+def test_right_backward_raises_no_alarm(seed: int, activation: type[nn.Module]) -> None:
+    torch.manual_seed(seed)
+    model = Net(activation=activation)
+    for bias in (model.first.bias, model.second.bias):
+        nn.init.zeros_(bias)
+    inputs, targets = batch()
+    inputs[:4] = 0  # with a zero bias these sit exactly on the kink
+    assert check_model(in_own_dtype(model), (inputs, targets), CPU) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_maxpool_relu_batchnorm_on_flat_pixels_raise_no_alarm(seed: int) -> None:
+    assert check_model(convolutional(seed), images(seed), CPU) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wrong_backward_behind_maxpool_is_found(seed: int) -> None:
+    model = convolutional(seed, FaultyReLU())
+    with pytest.raises(ValueError, match=r"network\.0\.weight .*network\.4\.weight") as caught:
+        check_model(model, images(seed), CPU)
+    assert "network.10" not in str(caught.value)
+
+
+class FaultyReLU(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Scale.apply(x.relu(), 1.5)
+
+
+class Recurrent(nn.Module):
+    """Tokens, lengths -> logits; LSTM with dropout between its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 6, padding_idx=0)
+        self.lstm = nn.LSTM(6, 5, num_layers=2, dropout=0.5, batch_first=True)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(tokens))
+        return self.head(states[torch.arange(len(tokens)), lengths - 1])
+
+
+def test_text_with_recurrent_layers_raises_no_alarm() -> None:
+    torch.manual_seed(0)
+    tokens, lengths = torch.randint(1, 10, (8, 7)), torch.arange(8) % 7 + 1
+    lines = check_model(DeployedText(Recurrent()), ((tokens, lengths), torch.arange(8) % 3), CPU)
+    assert lines == []
+
+
+def test_more_parameters_than_directions_still_finds_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lightning_modules.finite_differences.MAX_DIRECTIONS", 2)
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match=r"network\.first\.weight … network\.second\.weight"):
+        check_model(in_own_dtype(Net(2.0)), batch(), CPU)
+
+
+def test_parameters_without_a_gradient_are_named_and_frozen_ones_are_not() -> None:
+    model = Net()
+    model.unused = nn.Linear(3, 3)
+    model.second.requires_grad_(False)
+    lines = check_model(in_own_dtype(model), batch(), CPU)
+    assert lines == [
+        "no gradient reaches network.unused.weight, network.unused.bias: unused or detached in "
+        "the forward pass"
+    ]
+
+
+def test_model_that_cannot_run_in_float64_is_not_an_error() -> None:
+    class Single(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.float())
+
+    (line,) = check_model(Single(), batch(), CPU)
+    assert line.startswith("finite differences skipped, no float64 in this model: ")
+    assert "\n" not in line
+
+
+def test_float32_inside_a_float64_copy_raises_no_alarm() -> None:
+    class Island(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).float().double()
+
+    torch.manual_seed(0)
+    assert check_model(in_own_dtype(Island()), batch(), CPU) == []
+
+
+def test_nothing_is_left_changed() -> None:
+    model = convolutional(0).train()
+    model.network[1].eval()
+    state = copy.deepcopy(model.state_dict())
+    modes = [module.training for module in model.modules()]
+    before = (random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist())
+    check_model(model, images(), CPU)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert [module.training for module in model.modules()] == modes
+    assert all(p.grad is None for p in model.parameters())
+    after = (random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist())
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets", "message"),
+    [
+        (torch.zeros(4, 3), [0, 1, 3, 2], "target 3 in row 2 of the example batch is outside 0..2"),
+        (torch.zeros(4, 3), [0, -1, 0, 2], "target -1 in row 1 of the example batch is outside"),
+        (torch.zeros(4, 3, 1), [0] * 4, r"the model gives \[4, 3, 1\], expected logits \[N,K\] "),
+        (torch.zeros(3, 4), [0] * 4, r"the model gives \[3, 4\], expected .* with N = 4"),
+        ((torch.zeros(4, 3),), [0] * 4, "the model gives tuple, expected logits"),
+        (torch.zeros(4, 3), [0.0] * 4, r"targets are torch.float32 \[4\], expected integers \[4\]"),
+        (torch.zeros(4, 3), [[0]] * 4, r"targets are torch.int64 \[4, 1\], expected integers"),
+        (torch.full((4, 3), torch.nan), [0] * 4, "the logits of row 0 .* are not finite"),
+    ],
+)
+def test_logits_and_targets_that_do_not_fit_are_one_clear_error(
+    logits: Any, targets: list[Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_outputs(logits, torch.tensor(targets))
