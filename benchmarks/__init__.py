@@ -1,0 +1,1 @@
+"""Measured comparisons: `python -m benchmarks.NAME` prints ratios taken side by side in one run."""

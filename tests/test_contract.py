@@ -1,0 +1,267 @@
+"""What every network and every data source must keep, found through the packages' dicts.
+
+A new line in NETWORKS or DATAMODULES is tried here without touching this file.
+"""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from datamodules import DATAMODULES
+from exporters.spec import ExportSpec
+from lightning_modules.classifier import Classifier
+from lightning_modules.deployed import load_deployed, network_class, read_checkpoint, resolve_class
+from lightning_modules.networks import NETWORKS
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny_sources import tiny_arguments
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+# ---- data sources -------------------------------------------------------------------------
+
+
+@pytest.fixture(params=DATAMODULES)
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    source_class = resolve_class(DATAMODULES[request.param], allow_external_code=True)
+    arguments = tiny_arguments(request.param, tmp_path)
+    if "cache_dir" in inspect.signature(source_class).parameters:
+        arguments["cache_dir"] = str(tmp_path / "cache")
+    try:
+        data = source_class(**arguments, batch_size=8, seed=3)
+        data.prepare_data()
+        data.setup()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    return data
+
+
+def inputs_of(batch: Any) -> tuple[Tensor, ...]:
+    inputs = batch[0]
+    return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+
+
+def after_transfer(data: Any, batch: Any) -> Any:
+    return data.on_after_batch_transfer(batch, 0)
+
+
+def test_source_says_what_the_program_needs(source: Any) -> None:
+    assert source.kind in ("image", "text")
+    names = source.class_names
+    assert len(names) == len(set(names)) >= 2
+    assert all(isinstance(name, str) for name in names)
+    assert len(source.fingerprint) >= 16
+    assert source.network_arguments()["num_classes"] == len(names)
+    assert source.train_targets.dtype == np.int64
+    assert set(source.files) == ({"tokenizer.json"} if source.kind == "text" else set())
+    for value in (source.input_spec, source.preprocessing):
+        assert is_plain(value), value
+
+
+def is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(is_plain(item) for item in value)
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def test_batches_keep_the_contract(source: Any) -> None:
+    spec = ExportSpec.from_json(source.input_spec)
+    loaders = (source.train_dataloader(), source.val_dataloader(), source.test_dataloader())
+    batches = [after_transfer(source, next(iter(loader))) for loader in loaders]
+    for batch in [*batches, source.example_batch()]:
+        inputs, targets = inputs_of(batch), batch[1]
+        assert targets.dtype == torch.int64
+        assert len(targets) >= 2
+        assert 0 <= int(targets.min()) <= int(targets.max()) < len(source.class_names)
+        arrays = {n: x.numpy() for n, x in zip(spec.names, inputs, strict=True)}
+        spec.check_arrays(arrays, "batch")
+
+
+def test_every_evaluation_sample_comes_once(source: Any) -> None:
+    for split, loader in (("val", source.val_dataloader()), ("test", source.test_dataloader())):
+        _, targets = source.samples(split)
+        seen = torch.cat([batch[1] for batch in loader])
+        assert torch.equal(seen.sort().values, torch.from_numpy(targets).sort().values)
+
+
+def test_order_is_a_function_of_seed_and_epoch(source: Any) -> None:
+    def epoch(number: int) -> Tensor:
+        loader = source.train_dataloader()
+        loader.batch_sampler.set_epoch(number)
+        return torch.cat([after_transfer(source, batch)[1] for batch in loader])
+
+    assert torch.equal(epoch(1), epoch(1))
+    assert not torch.equal(epoch(1), epoch(2))
+
+
+def test_limited_samples_are_stratified(source: Any) -> None:
+    limit = len(source.train_targets) // 2
+    inputs, targets = source.samples("train", limit)
+    assert len(targets) == limit == len(next(iter(inputs.values())))
+    shares = np.bincount(targets, minlength=len(source.class_names))
+    whole = np.bincount(source.train_targets, minlength=len(source.class_names))
+    expected = limit * whole / whole.sum()
+    assert (np.abs(shares - expected) <= 1).all()
+
+
+# ---- networks -----------------------------------------------------------------------------
+
+SEQUENCE = torch.Generator().manual_seed(0)
+
+
+class TinyText:
+    """What a network for text sees: 3 classes, told apart by one word."""
+
+    kind = "text"
+    class_names = ["a", "b", "c"]
+    files = {"tokenizer.json": "{}"}
+    preprocessing: dict[str, Any] = {"kind": "text"}
+    fingerprint = "tiny"
+    train_targets = np.arange(12) % 3
+    input_spec: dict[str, Any] = {
+        "inputs": [
+            {"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]},
+            {"name": "lengths", "dtype": "int64", "shape": ["batch"]},
+        ],
+        "dynamic": {"batch": [1, 64], "length": [1, 40]},
+    }
+
+    def network_arguments(self) -> dict[str, Any]:
+        return {"vocab_size": 30, "num_classes": 3, "max_length": 40}
+
+    def example_batch(self) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        lengths = torch.randint(2, 12, (12,), generator=SEQUENCE)
+        tokens = torch.randint(5, 30, (12, 12), generator=SEQUENCE)
+        targets = torch.arange(12) % 3
+        tokens[:, 0] = targets + 2
+        tokens[torch.arange(12)[None] >= lengths[:, None]] = 0
+        return (tokens, lengths), targets
+
+
+class LargerImages(TinyImages):
+    """32x32 in colour: large enough for every network."""
+
+    def load(self):
+        splits = super().load()
+        for part in (splits.train, splits.val, splits.test):
+            larger = part.images.repeat(4, axis=2).repeat(4, axis=3).repeat(3, axis=1)
+            object.__setattr__(part, "images", larger)
+        return splits
+
+
+@pytest.fixture(params=NETWORKS)
+def network_and_data(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    parameters = inspect.signature(network_class(request.param, True)).parameters
+    return request.param, TinyText() if "vocab_size" in parameters else LargerImages()
+
+
+@pytest.fixture
+def classifier(network_and_data: tuple[str, Any]) -> Classifier:
+    name, data = network_and_data
+    return tiny_classifier(data, name)
+
+
+def test_loss_falls_when_one_batch_is_overfitted(
+    classifier: Classifier, network_and_data: tuple[str, Any]
+) -> None:
+    batch = network_and_data[1].example_batch()
+    optimizer = torch.optim.AdamW(classifier.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = classifier.training_loss(batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert min(losses[-5:]) < 0.5 * losses[0]
+
+
+def test_every_parameter_gets_a_gradient(
+    classifier: Classifier, network_and_data: tuple[str, Any]
+) -> None:
+    classifier.training_loss(network_and_data[1].example_batch()).backward()
+    missing = [n for n, p in classifier.named_parameters() if p.requires_grad and p.grad is None]
+    assert not missing
+
+
+def test_a_prediction_is_independent_of_its_batch(
+    classifier: Classifier, network_and_data: tuple[str, Any]
+) -> None:
+    model: nn.Module = classifier.model.eval()
+    inputs = inputs_of(network_and_data[1].example_batch())
+    with torch.no_grad():
+        together = model(*inputs)
+        for row in range(len(together)):
+            alone = [x[row : row + 1] for x in inputs]
+            if network_and_data[1].kind == "text":  # without the padding that others need
+                alone[0] = alone[0][:, : int(alone[1])]
+            torch.testing.assert_close(model(*alone)[0], together[row], rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_gives_the_same_model_in_primitives_and_tensors(
+    classifier: Classifier, network_and_data: tuple[str, Any], tmp_path: Path
+) -> None:
+    save(classifier, tmp_path / "a.ckpt")
+    loaded = load_deployed(read_checkpoint(tmp_path / "a.ckpt"), allow_external_code=True)
+    inputs = inputs_of(network_and_data[1].example_batch())
+    with torch.no_grad():
+        assert torch.equal(loaded(*inputs), classifier.model.eval()(*inputs))
+
+
+def save(classifier: Classifier, path: Path) -> None:
+    description = classifier.description | {"scores": {}, "epoch": 0, "global_step": 0}
+    torch.save({"state_dict": classifier.state_dict(), "description": description}, path)
+
+
+@pytest.mark.slow
+def test_default_exports_equal_the_checkpoint(
+    classifier: Classifier, network_and_data: tuple[str, Any], tmp_path: Path
+) -> None:
+    """export.py makes and proves the formats; 0 means that none failed."""
+    data = network_and_data[1]
+    batch = data.example_batch()
+    with torch.no_grad():  # BatchNorm statistics of the data, as training leaves them
+        for _ in range(20):
+            classifier.train().logits(batch[0])
+    save(classifier, tmp_path / "a.ckpt")
+    names = [item["name"] for item in data.input_spec["inputs"]]
+    arrays = {n: x.numpy() for n, x in zip(names, inputs_of(batch), strict=True)}
+    (tmp_path / "samples").mkdir()
+    for split in ("validation", "calibration"):
+        np.savez(
+            tmp_path / "samples" / f"{split}.npz",
+            targets=batch[1].numpy(),
+            total=np.array(len(batch[1])),
+            **arrays,
+        )
+    formats = "torchscript,onnx"
+    command = [
+        sys.executable,
+        "export.py",
+        "--ckpt",
+        str(tmp_path / "a.ckpt"),
+        "--formats",
+        formats,
+    ]
+    command += ["--allow_external_code"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count(" passed") >= 2
+
+
+def test_training_really_learns(tmp_path: Path) -> None:
+    data = TinyImages()
+    model = tiny_classifier(data)
+    trainer = tiny_trainer(tmp_path, max_epochs=15)
+    trainer.fit(model, datamodule=data)
+    trainer.test(model, datamodule=data, verbose=False)
+    assert model.reports["test"].accuracy > 0.9

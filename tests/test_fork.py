@@ -1,0 +1,77 @@
+"""What somebody who forks the project does: adds a network in three steps, deletes a piece."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from callbacks import CALLBACKS
+from exporters import EXPORTERS
+from tests.fresh_process import ROOT, copy_checkout, run_in
+
+
+def delete_line(path: Path, name: str) -> None:
+    """Removes the one line of a dict that starts with a quoted name."""
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.strip().startswith(f'"{name}":')]
+    assert len(kept) == len(lines) - 1
+    path.write_text("".join(kept))
+
+
+def module_file(folder: Path, import_path: str) -> Path:
+    parts = import_path.split(".")
+    parts = parts if (folder / Path(*parts)).with_suffix(".py").is_file() else parts[:-1]
+    return (folder / Path(*parts)).with_suffix(".py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_training_goes_on_without_any_one_callback(tmp_path: Path, name: str) -> None:
+    copy = copy_checkout(tmp_path / "fork")
+    delete_line(copy / "callbacks" / "__init__.py", name)
+    module_file(copy, CALLBACKS[name]).unlink()
+    log = tmp_path / "log"
+    arguments = ["--max_epochs", "1", "--limit_train_batches", "2", "--optimizer.lr", "0.01"]
+    arguments += [] if name == "export" else ["--export.enabled", "false"]
+    code = run_in(copy, "train.py", arguments, log)
+    assert code == 0, log.read_text()
+
+
+@pytest.mark.slow
+def test_export_goes_on_without_any_one_format(tmp_path: Path) -> None:
+    copy = copy_checkout(tmp_path / "fork")
+    arguments = ["--max_epochs", "1", "--limit_train_batches", "2", "--export.enabled", "false"]
+    assert run_in(copy, "train.py", arguments, tmp_path / "log") == 0
+    (checkpoint,) = (copy / "runs").glob("*/*/checkpoints/best.ckpt")
+    for name in EXPORTERS:
+        fork = copy_checkout(tmp_path / name)
+        delete_line(fork / "exporters" / "__init__.py", name)
+        module_file(fork, EXPORTERS[name]).unlink()
+        other = next(other for other in ("onnx", "torchscript") if other != name)
+        log = tmp_path / f"{name}.log"
+        code = run_in(fork, "export.py", ["--ckpt", str(checkpoint), "--formats", other], log)
+        assert code in (0, 3), log.read_text()  # 3: unverified, the run left no samples
+        assert other in log.read_text()
+
+
+@pytest.mark.slow
+def test_the_readmes_three_steps_add_a_network(tmp_path: Path) -> None:
+    """The file and the line are taken from README.md, so what it says is what works."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## Add your own network")[2].partition("\n## ")[0]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    line = re.search(r'^\s*("\w+": "lightning_modules\.networks\..*",)$', section, re.MULTILINE)
+    command = re.search(r"python train\.py (--model .*)", section)
+    assert code
+    assert line
+    assert command
+    copy = copy_checkout(tmp_path / "fork")
+    module = re.search(r'"lightning_modules\.networks\.(\w+)\.', line[1])
+    assert module
+    (copy / "lightning_modules" / "networks" / f"{module[1]}.py").write_text(code[1])
+    table = copy / "lightning_modules" / "networks" / "__init__.py"
+    table.write_text(table.read_text().replace("] = {\n", "] = {\n    " + line[1] + "\n", 1))
+    log = tmp_path / "log"
+    arguments = [*command[1].split(), "--max_epochs", "2", "--export.formats", "onnx"]
+    assert run_in(copy, "train.py", arguments, log) == 0, log.read_text()
+    assert re.search(r"^onnx .* passed", log.read_text(), re.MULTILINE)
