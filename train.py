@@ -16,7 +16,6 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed before CUD
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytorch_lightning as pl
-from pytorch_lightning.utilities import rank_zero_only
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.metrics_csv import MetricsCsv
@@ -26,7 +25,7 @@ from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.parsing import Configuration, recorded, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
-from cli.run_folder import create_run_folder
+from cli.run_folder import create_run_folder, is_rank_zero
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
@@ -203,7 +202,7 @@ def prepare_folder(configuration: Configuration) -> Path | None:
     if configuration["resume"]:
         return Path(configuration["resume"]).resolve().parent.parent
     folder = create_run_folder(configuration["runs_dir"], configuration["experiment"])
-    if folder and rank_zero_only.rank == 0:
+    if folder and is_rank_zero():
         (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
     return folder
 

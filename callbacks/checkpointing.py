@@ -44,8 +44,8 @@ class Checkpointing(Checkpoint):
                 return self.folder / name
         return None
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage != "fit" or trainer.fast_dev_run:
+    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        if stage != "fit" or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if self.monitor not in pl_module.metric_names:
             near = difflib.get_close_matches(self.monitor, pl_module.metric_names, 1, 0.3)
@@ -54,15 +54,15 @@ class Checkpointing(Checkpoint):
                 f"{f'; did you mean {near[0]}?' if near else ''} "
                 f"(available: {', '.join(pl_module.metric_names)})"
             )
-        folder = trainer.strategy.broadcast(str(self.folder) if self.folder else None)
-        self.folder = Path(folder)
+        # under torchrun only rank 0 knows the folder
+        self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._is_off(trainer) or trainer.sanity_checking or self.monitor.startswith("train/"):
             return
         self._save_if_best(trainer)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._is_off(trainer):
             return
         if self.monitor.startswith("train/"):
@@ -87,7 +87,7 @@ class Checkpointing(Checkpoint):
         trainer.save_checkpoint(self.folder / name)
 
     def _is_off(self, trainer: pl.Trainer) -> bool:
-        return bool(trainer.fast_dev_run) or trainer.state.fn != "fit"
+        return bool(trainer.fast_dev_run) or trainer.state.fn != "fit"  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_key": self.best_key}

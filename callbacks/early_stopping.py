@@ -51,12 +51,12 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         )
         self.check_finite_every = check_finite_every
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             check_monitor(self.monitor, pl_module.metric_names, "early_stopping")
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("val/") and not trainer.enable_validation:
             self.monitor = self.monitor.replace("val/", "train/", 1)
             self._check_on_train_epoch_end = True
@@ -65,7 +65,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        pl_module: Any,
         outputs: Any,
         batch: Any,
         batch_idx: int,
@@ -73,12 +73,12 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         if (batch_idx + 1) % self.check_finite_every == 0:
             self.stop_if_not_finite(trainer, bool(pl_module.train_counts.totals[1] > 0))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if "train" in pl_module.reports:
             self.stop_if_not_finite(trainer, not math.isfinite(pl_module.reports["train"].loss))
         super().on_train_epoch_end(trainer, pl_module)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
             self.stop_if_not_finite(trainer, not math.isfinite(pl_module.reports["val"].loss))
         super().on_validation_end(trainer, pl_module)

@@ -1,4 +1,4 @@
-"""Exponential moving average of the weights: validated, tested, saved and exported instead of them."""
+"""Exponential moving average of the weights: what is validated, saved, tested and exported."""
 
 from typing import Any
 

@@ -17,6 +17,7 @@ import pytorch_lightning as pl
 DEFAULT = "default"
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
 MAX_VALIDATION_BYTES = 256_000_000  # a stratified part of what is larger
+UNKNOWN = -1
 LOG = "export.log"
 
 
@@ -194,7 +195,7 @@ def terminal_width() -> int:
 def write_samples(datamodule: SampleSource, folder: Path) -> None:
     """Writes validation.npz (the whole set up to a limit of bytes) and calibration.npz.
 
-    "total" is the number of samples in the whole split. No pickles.
+    "total" is the number of samples in the whole split, -1 where that is not known. No pickles.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs, targets = datamodule.samples("val")
@@ -204,7 +205,8 @@ def write_samples(datamodule: SampleSource, folder: Path) -> None:
         inputs, targets = datamodule.samples("val", total * MAX_VALIDATION_BYTES // size)
     save(folder / "validation.npz", inputs, targets, total)
     inputs, targets = datamodule.samples("train", CALIBRATION_SAMPLES)
-    save(folder / "calibration.npz", inputs, targets, len(targets))
+    complete = len(targets) < CALIBRATION_SAMPLES
+    save(folder / "calibration.npz", inputs, targets, len(targets) if complete else UNKNOWN)
 
 
 def save(path: Path, inputs: dict[str, Any], targets: np.ndarray, total: int) -> None:

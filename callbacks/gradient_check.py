@@ -1,39 +1,34 @@
 """Gradient check: is the backward right before training, are gradients healthy during it.
 
-Before the fit a float64 copy of the model is compared with finite differences on a few samples.
-During it every n-th optimizer step is measured by layer. Nothing here changes training.
+Before the fit a copy of the model is compared with finite differences (by a function handed in);
+during it every n-th optimizer step is measured by layer. Nothing here changes training.
 
-N batch, K classes, P parameters.
+N batch, C channels, L tokens, D features, P parameters.
 """
 
-import contextlib
-import copy
 import csv
 import math
-import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor, nn
 
-MAX_SAMPLES = 8
-MAX_DIRECTIONS = 24  # for finite differences; where there are more parameters, some share one
-MAX_SECONDS = 3.0  # for all directions; a slow model gets fewer
-STEP_SIZES = (1e-4, 1e-3, 1e-5, 1e-6)  # relative to the weights
-PATIENCE = 2  # measurements in a row that must show a fault
+WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
-REMEDIES = {
-    "vanishing": "add normalisation or residual connections, or change the activation",
-    "exploding": "lower --optimizer.lr, or clip: --gradient_clip_val 1",
-    "dead": "lower --optimizer.lr, or use LeakyReLU or GELU",
+FAULTS = {  # measurements in a row that must show it, and a remedy
+    "vanishing": (2, "add normalisation or residual connections, or change the activation"),
+    "exploding": (1, "lower --optimizer.lr, or clip: --gradient_clip_val 1"),
+    "dead": (2, "lower --optimizer.lr, or use LeakyReLU or GELU"),
 }
+
+
+# model, batch, device, tolerance -> lines to print; raises ValueError
+ModelCheck = Callable[[nn.Module, Any, torch.device, float], list[str]]
 
 
 class Layer(NamedTuple):
@@ -63,7 +58,7 @@ class GradientCheck(pl.Callback):
         self,
         enabled: bool = True,
         before_fit: bool = True,
-        every_n_steps: int = 100,
+        every_n_steps: int = 50,
         tolerance: float = 0.01,
         vanishing_ratio: float = 1e-5,
         exploding_norm: float = 1e3,
@@ -82,6 +77,7 @@ class GradientCheck(pl.Callback):
         self.exploding_norm = exploding_norm
         self.dead_share = dead_share
         self.folder: Path | None = None
+        self.check_model: ModelCheck | None = None
         self.measures = False
         self.optimizer_hooks: list[Any] = []
         self.activation_hooks: list[Any] = []  # only while a step is measured
@@ -89,23 +85,27 @@ class GradientCheck(pl.Callback):
         self.step: StepNorms | None = None
         self.streaks: dict[tuple[str, str], int] = {}
 
-    def bind(self, folder: Path | None) -> None:
-        """Says where gradients.csv goes."""
+    def bind(self, folder: Path | None, check_model: ModelCheck) -> None:
+        """Says where gradients.csv goes, and hands in the comparison with finite differences."""
         self.folder = folder
+        self.check_model = check_model
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if not (self.enabled and trainer.is_global_zero):
             return  # rank 0 works alone: no collective may follow
-        if self.before_fit and trainer.global_step == 0 and data is not None:
-            device = torch.device("cpu") if pl_module.device.type == "mps" else pl_module.device
-            with same_random_state(device):
-                for line in check_model(pl_module.model, data.example_batch(), device, self.tolerance):
-                    self.say(trainer, line)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if self.before_fit and self.check_model is not None and trainer.global_step == 0:
+            for line in self.check_model(
+                pl_module.model, data.example_batch(), pl_module.device, self.tolerance
+            ):
+                self.say(trainer, line)
+        # elsewhere a rank holds only a part of each weight
         self.measures = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
         if self.measures:
             hooks = [o.register_step_post_hook(self.after_step) for o in trainer.optimizers]
             self.optimizer_hooks = hooks
+        if self.folder is not None and trainer.global_step > 0:
+            drop_rows_from(self.folder / "gradients.csv", trainer.global_step)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
@@ -132,7 +132,7 @@ class GradientCheck(pl.Callback):
         for hook in self.activation_hooks:
             hook.remove()
         step, self.step, self.activation_hooks = self.step, None, []
-        if step is not None and step.after is not None:
+        if step is not None and step.columns:
             self.report(trainer, trainer.global_step - 1, step.layers(self.dead))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -161,26 +161,86 @@ class GradientCheck(pl.Callback):
 
     def verdicts(self, layers: Sequence[Layer]) -> list[str]:
         """One line for each kind of fault that is new; a layer is named once for each kind."""
-        largest = max((x.gradient_norm for x in layers if math.isfinite(x.gradient_norm)), default=0)
+        largest = max(
+            (x.gradient_norm for x in layers if math.isfinite(x.gradient_norm)), default=0
+        )
         lines = []
-        for kind, remedy in REMEDIES.items():
-            new = []
+        for kind, (patience, remedy) in FAULTS.items():
+            named = []
             for x in layers:
-                value, wrong = {
-                    "vanishing": (x.gradient_norm, x.gradient_norm < self.vanishing_ratio * largest),
-                    "exploding": (x.gradient_norm, x.gradient_norm > self.exploding_norm),
-                    "dead": (x.dead_share, x.dead_share > self.dead_share),
+                value = x.dead_share if kind == "dead" else x.gradient_norm
+                is_wrong = {
+                    "vanishing": value < self.vanishing_ratio * largest,
+                    "exploding": not value <= self.exploding_norm and math.isnan(x.dead_share),
+                    "dead": value > self.dead_share,
                 }[kind]
                 streak = self.streaks.get((kind, x.layer), 0)
-                # once said, the count stands still
-                self.streaks[kind, x.layer] = streak + wrong if streak >= PATIENCE else (streak + 1) * wrong
-                if wrong and streak == PATIENCE - 1:
-                    new.append(f"{x.layer} ({value:.2g})")
-            if new:
-                lines.append(f"{kind}: {', '.join(new)}; {remedy}")
+                if streak < patience:  # else it has been said
+                    self.streaks[kind, x.layer] = streak = streak + 1 if is_wrong else 0
+                    named += [f"{x.layer} {value:.2g}"] if streak == patience else []
+            if named:
+                lines.append(f"{kind}: {', '.join(named)}; {remedy}")
         return lines
 
     def say(self, trainer: pl.Trainer, message: str) -> None:
         """Prints one line, above the progress bar where there is one."""
         bar = trainer.progress_bar_callback
         (bar.print if bar else print)(f"gradient check: {message}")
+
+
+class StepNorms:
+    """Norms around one optimizer step; holds a copy of the weights until the step is done."""
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, p) for name, p in model.named_parameters() if p.grad is not None]
+        self.names = [name.rpartition(".")[0] for name, _ in named]
+        self.parameters = [p for _, p in named]
+        self.weights = [p.detach().clone() for p in self.parameters]
+        self.before = norms([p.grad for p in self.parameters])
+        self.columns: list[Tensor] = []
+
+    @torch.no_grad()
+    def finish(self, was_scaled: bool) -> None:
+        """Called after the step. A fused optimizer unscales in it, and then nothing was clipped."""
+        after = norms([p.grad for p in self.parameters])
+        changes = [p - weight for p, weight in zip(self.parameters, self.weights, strict=True)]
+        before = after if was_scaled else self.before
+        self.columns = [before, after, norms(changes), norms(self.weights)]
+
+    def layers(self, dead: dict[str, Tensor]) -> list[Layer]:
+        """All that was measured, copied from the device at once; the whole model comes first."""
+        flat = torch.cat([*self.columns, *(share.float().view(1) for share in dead.values())]).cpu()
+        table, shares = flat[: 4 * len(self.names)].view(4, -1), flat[4 * len(self.names) :]
+        layers = []
+        for layer in [WHOLE, *dict.fromkeys(self.names)]:
+            members = [layer in (WHOLE, name) for name in self.names]
+            gradient, clipped, change, size = table[:, members].norm(dim=1).tolist()
+            layers.append(Layer(layer, gradient, clipped, change / size if size else math.nan))
+        dead_layers = zip(dead, shares.tolist(), strict=True)
+        return layers + [Layer(name, dead_share=share) for name, share in dead_layers]
+
+
+def norms(tensors: list[Any]) -> Tensor:
+    """L2 norm of each, float32 [P]."""
+    return torch.stack(torch._foreach_norm(tensors, 2, dtype=torch.float32))
+
+
+def dead_units_hook(dead: dict[str, Tensor], name: str) -> Callable[[Any, Any, Tensor], None]:
+    """Notes the share of units that are 0 for all samples and positions of the output."""
+
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        size = output.detach().abs()
+        axes = (1, 2) if size.ndim == 3 else (1,)  # of three, units may be [N,C,L] or [N,L,D]
+        others = [[d for d in range(size.ndim) if d != axis] for axis in axes]
+        shares = [(size.amax(dims) < 1e-6).float().mean() for dims in others]
+        dead[name] = torch.stack(shares).max()
+
+    return hook
+
+
+def drop_rows_from(path: Path, step: int) -> None:
+    """Forgets what a resumed run is about to measure again."""
+    if path.is_file():
+        header, *rows = path.read_text().splitlines(keepends=True)
+        kept = [row for row in rows if int(row.partition(",")[0]) < step]
+        path.write_text("".join([header, *kept]))

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -19,8 +20,8 @@ class LearningCurves(pl.Callback):
     def bind(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.is_global_zero and self.folder is not None and not trainer.fast_dev_run:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.is_global_zero and self.folder is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
                 draw_learning_curves(metrics, self.folder / "learning_curves.png")
@@ -29,6 +30,7 @@ class LearningCurves(pl.Callback):
 def draw_learning_curves(metrics: Path, path: Path) -> None:
     """Loss, accuracy and learning rate against the epoch."""
     import matplotlib.figure
+    from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -42,7 +44,7 @@ def draw_learning_curves(metrics: Path, path: Path) -> None:
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=column)
         axes.set(xlabel="epoch", ylabel=label, title=label)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if name == "lr":
             axes.set_yscale("log")
         else:

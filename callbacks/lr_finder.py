@@ -175,7 +175,7 @@ def suggest(
     curve = smooth(x, np.median([padded[:-2], raw, padded[2:]], axis=0), smoothing)
     noise = 1.4826 * float(np.median(np.abs(raw - curve)))  # of one loss, robust to outliers
     start = float(np.median(curve[: len(curve) // 10 + 2]))
-    significant = max(2 * noise, MIN_FALL * abs(start))
+    significant = max(2.5 * noise, MIN_FALL * abs(start))
     lowest = valley(curve, start, significant)
     fall = start - curve[lowest]
     if fall <= significant or lowest < len(curve) // 10:

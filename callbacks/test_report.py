@@ -29,12 +29,12 @@ class TestReport(pl.Callback):
         """Says where files go; without a folder only the table is printed."""
         self.folder = folder
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
         report, names = pl_module.reports["test"], pl_module.class_names
         print_report(report, names)
-        if self.folder is not None and not trainer.fast_dev_run:
+        if self.folder is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             values = report_values(report, names)
             (self.folder / "test.json").write_text(json.dumps(values, indent=1, ensure_ascii=False))
             draw_confusion_matrix(report.confusion, names, self.folder / "confusion_matrix.png")

@@ -39,15 +39,15 @@ class WandbReport(pl.Callback):
     def bind(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
-        if loggers and trainer.is_global_zero and not trainer.fast_dev_run:
+        if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
 
     def on_test_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
+        pl_module: Any,
         outputs: Any,
         batch: Any,
         batch_idx: int,
@@ -78,13 +78,14 @@ class WandbReport(pl.Callback):
                 row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
         return rows
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.run is None:
             return
         import wandb
 
         report = pl_module.reports["test"]
-        columns = ["true", "predicted", "probability", *(["sample"] if self.log_samples else [])]
+        columns: list[str | int] = ["true", "predicted", "probability"]
+        columns += ["sample"] if self.log_samples else []
         self.run.log(
             {
                 "test/predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS]),
@@ -103,9 +104,7 @@ class WandbReport(pl.Callback):
         if picture is not None and picture.is_file():
             self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         self.finish(exit_code=1)
 
     def log_bundle(self, bundle: Path) -> None:

@@ -7,7 +7,6 @@ there are.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import nn
 
@@ -149,7 +148,7 @@ def check_batch_size(configuration: Configuration) -> None:
         per_rank_batch_size(configuration["data"]["batch_size"], count * configuration["num_nodes"])
 
 
-def build_data(configuration: Configuration) -> pl.LightningDataModule:
+def build_data(configuration: Configuration) -> Any:
     """The datamodule; nothing is loaded yet."""
     arguments = dict(configuration["data"])
     name = arguments.pop("name")

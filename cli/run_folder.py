@@ -20,7 +20,7 @@ def create_run_folder(runs_dir: str, experiment: str) -> Path | None:
     Raises:
         OSError: The folder cannot be made.
     """
-    if rank_zero_only.rank != 0:
+    if not is_rank_zero():
         inherited = os.environ.get(ENVIRONMENT_NAME)
         return Path(inherited) if inherited else None
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
@@ -49,3 +49,8 @@ def newest_checkpoint(runs_dir: str, experiment: str) -> Path:
             "leave --resume out to start one"
         )
     return max(runs, key=lambda path: path.parent.parent.name)
+
+
+def is_rank_zero() -> bool:
+    """Known from the environment, before there is a Trainer."""
+    return rank_zero_only.rank == 0  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ class Classifier(pl.LightningModule):
         true number of samples in the window.
         """
         window = self.trainer.accumulate_grad_batches
-        loader = self.trainer.train_dataloader
+        loader: Any = self.trainer.train_dataloader
         samples_in: Callable[[int, int], int] | None = getattr(
             loader.batch_sampler, "samples_in", None
         )
@@ -166,7 +166,7 @@ class Classifier(pl.LightningModule):
 
     # ---- optimization ------------------------------------------------------------------
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         fused = can_fuse(self.model, scales_gradients=self.trainer.precision == "16-mixed")
         optimizer = build_optimizer(self.model, fused, **self.optimizer_arguments)
         total_steps = self.trainer.estimated_stepping_batches

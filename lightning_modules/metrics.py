@@ -74,9 +74,11 @@ class ClassificationCounts(Metric):
 
     def scalar_names(self) -> list[str]:
         """Names of all figures that `report` gives as one number."""
-        states = (self.confusion, self.bins, self.totals)
-        empty = [np.zeros(state.shape, dtype=np.int64) for state in states]
-        return list(ClassificationReport(*empty, top_k=self.top_k).scalars())
+        empty = {
+            name: np.zeros(getattr(self, name).shape, dtype=np.int64)
+            for name in ("confusion", "bins", "totals")
+        }
+        return list(ClassificationReport(**empty, top_k=self.top_k).scalars())
 
 
 def to_units(values: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -67,13 +68,13 @@ class Schedule(LRScheduler):
         self.num_bad = 0
         super().__init__(optimizer)
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | Tensor]:
         factor = FACTORS[self.name](self, self.last_epoch) * self.plateau_scale
         return [base_lr * factor for base_lr in self.base_lrs]
 
     def set_base_lr(self, lr: float) -> None:
         """Changes the peak rate of all groups and applies it to the current step."""
-        self.base_lrs = [lr] * len(self.base_lrs)
+        self.base_lrs: list[float | Tensor] = [lr] * len(self.base_lrs)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = lr
         self._apply()

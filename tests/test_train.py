@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from cli.problems import is_message
 from datamodules import DATAMODULES
 from lightning_modules.networks import NETWORKS
 from train import main
@@ -369,15 +370,11 @@ def test_a_warning_of_a_users_own_network_appears(tmp_path: Path) -> None:
     assert "UserWarning: the user wants to see this" in result.stderr
 
 
-def test_a_fault_in_a_users_network_keeps_its_trace(tmp_path: Path) -> None:
+def test_a_fault_in_a_users_network_keeps_its_trace() -> None:
     """Only errors raised on purpose become one line."""
-    from cli.problems import is_message
-
-    try:
+    with pytest.raises(RuntimeError) as fault:
         torch.zeros(2, 3) @ torch.zeros(2, 3)
-    except RuntimeError as error:
-        assert not is_message(error)
-    try:
+    assert not is_message(fault.value)
+    with pytest.raises(ValueError, match="on purpose") as message:
         raise ValueError("said on purpose")
-    except ValueError as error:
-        assert is_message(error)
+    assert is_message(message.value)

@@ -2,6 +2,8 @@
 
 NETWORKS: dict[str, str] = {
     "small_cnn": "lightning_modules.networks.small_cnn.SmallCNN",
+    "cifar_resnet": "lightning_modules.networks.cifar_resnet.CIFARResNet",
+    "torchvision": "lightning_modules.networks.torchvision_network.TorchvisionNetwork",
     "text_cnn": "lightning_modules.networks.text_cnn.TextCNN",
     "bilstm": "lightning_modules.networks.bilstm.BiLSTM",
     "text_transformer": "lightning_modules.networks.text_transformer.TextTransformer",
