@@ -20,10 +20,10 @@ import pytorch_lightning as pl
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
-from cli.checks import ignore_stray_slurm
+from cli.checks import ignore_stray_slurm, leave_out_sync_batchnorm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
-from cli.parsing import Configuration, recorded, to_yaml, trainer_arguments
+from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
 from cli.run_folder import create_run_folder, is_rank_zero
 from lightning_modules.classifier import Classifier
@@ -33,6 +33,7 @@ from lightning_modules.deployed import (
     network_arguments,
     network_class,
     read_checkpoint,
+    typed_arguments,
 )
 
 PROJECT = Path(__file__).resolve().parent
@@ -47,9 +48,10 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     name = arguments.pop("name")
     activation_checkpointing = arguments.pop("checkpoint_activations")
     network = network_class(name, configuration["allow_external_code"])
-    arguments = network_arguments(network, data.network_arguments(), arguments)
+    arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
     normalisation = data.normalisation if data.kind == "image" else None
-    model = deploy(network(**arguments), data.kind, normalisation)
+    built = network(**typed_arguments(network, arguments))
+    model = deploy(built, data.kind, normalisation)
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are
     description = {
@@ -258,17 +260,18 @@ def print_start(
 def main(argv: Sequence[str]) -> int:
     """Runs; turns expected errors into one message and an exit code."""
     hide_known_warnings()
-    slurm_note = ignore_stray_slurm()
+    notes = [ignore_stray_slurm()]
     try:
         configuration = configure(argv)
+        notes.append(leave_out_sync_batchnorm(configuration))
     except UsageError as error:
         print(*(f"error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         return 2
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if slurm_note:
-        print(slurm_note)
+    if is_rank_zero():
+        print(*(f"{note}\n" for note in notes if note), sep="", end="")
     try:
         return run(configuration)
     except Exception as error:

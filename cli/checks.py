@@ -104,3 +104,12 @@ def ignore_stray_slurm() -> str | None:
         os.environ["SLURM_JOB_NAME"] = "interactive"
         return "SLURM variables are set, but this was not started by srun: running as one process"
     return None
+
+
+def leave_out_sync_batchnorm(configuration: dict[str, Any]) -> str | None:
+    """torch's SyncBatchNorm exists on GPUs only; elsewhere training goes on without it."""
+    on_gpu = configuration["accelerator"] in ("auto", *GPU_NAMES) and torch.cuda.is_available()
+    if not configuration["sync_batchnorm"] or on_gpu:
+        return None
+    configuration["sync_batchnorm"] = False
+    return "SyncBatchNorm needs GPUs: each process keeps BatchNorm statistics of its own"

@@ -4,9 +4,11 @@ A file's settings become flags that stand before the user's own, so there is one
 precedence and one place that finds mistakes. Every mistake is found before any is reported.
 """
 
+import os
 from argparse import ArgumentError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +209,18 @@ def to_yaml(configuration: Configuration) -> str:
 def recorded(configuration: Configuration) -> Configuration:
     """What describes the experiment, without what was to be done this time."""
     actions = ("config", "print_config", "resume", "test_only")
-    return {name: value for name, value in configuration.items() if name not in actions}
+    return {n: to_primitive(value) for n, value in configuration.items() if n not in actions}
+
+
+def to_primitive(value: Any) -> Any:
+    """Paths and enumerations as text, tuples as lists, so that any file can hold them."""
+    if isinstance(value, Mapping):
+        return {name: to_primitive(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [to_primitive(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name
+    return str(value) if isinstance(value, os.PathLike) else value
 
 
 def trainer_arguments(configuration: Configuration) -> Configuration:

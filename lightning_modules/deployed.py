@@ -10,8 +10,10 @@ N batch, C channels, H height, W width, L tokens, K classes.
 import importlib
 import inspect
 import pickle
+import typing
 import zipfile
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,22 @@ def network_arguments(
     return arguments
 
 
+def typed_arguments(network: type[nn.Module], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Turns the plain values of a checkpoint back into what the constructor is annotated with."""
+    hints = typing.get_type_hints(network.__init__)
+    typed = {}
+    for name, value in arguments.items():
+        hint = hints.get(name)
+        if isinstance(hint, type) and issubclass(hint, Enum) and isinstance(value, str):
+            value = hint[value]
+        elif isinstance(hint, type) and issubclass(hint, Path):
+            value = Path(value)
+        elif typing.get_origin(hint) is tuple:
+            value = tuple(value)
+        typed[name] = value
+    return typed
+
+
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Reads a checkpoint of this project; only primitives and tensors are accepted.
 
@@ -172,11 +190,8 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     arguments = dict(description["network"]["arguments"])
     if "weights" in arguments:  # where training started from; the checkpoint's replace them
         arguments["weights"] = None
-    module = deploy(
-        network(**arguments),
-        description["kind"],
-        description["normalisation"],
-    )
+    built = network(**typed_arguments(network, arguments))
+    module = deploy(built, description["kind"], description["normalisation"])
     weights = {
         name.removeprefix(STATE_PREFIX): value
         for name, value in checkpoint["state_dict"].items()

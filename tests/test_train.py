@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import yaml
 
 from cli.problems import is_message
 from datamodules import DATAMODULES
+from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
 from train import main
 
@@ -180,6 +182,40 @@ def test_two_runs_are_identical_when_deterministic(tmp_path: Path) -> None:
     ]
     for name, value in states[0]["state_dict"].items():
         assert torch.equal(value, states[1]["state_dict"][name]), name
+
+
+NETWORK_WITH_OBJECTS = """
+from enum import Enum
+from pathlib import Path
+from lightning_modules.networks.small_cnn import SmallCNN
+
+class Size(Enum):
+    SMALL = 4
+    LARGE = 400
+
+class Net(SmallCNN):
+    def __init__(self, in_channels: int, image_size: tuple[int, int], num_classes: int,
+                 size: Size = Size.LARGE, place: Path = Path("somewhere")) -> None:
+        assert isinstance(size, Size) and isinstance(place, Path) and isinstance(image_size, tuple)
+        super().__init__(in_channels, image_size, num_classes, width=size.value)
+"""
+
+
+def test_paths_and_enumerations_survive_fit_test_resume_and_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses checkpoints that hold such objects, so they are kept as text."""
+    (tmp_path / "objects_net.py").write_text(NETWORK_WITH_OBJECTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["--model", "objects_net.Net", "--allow_external_code", "--model.size", "SMALL"]
+    assert train(tmp_path / "runs", *arguments) == 0
+    last = only_run(tmp_path / "runs") / "checkpoints" / "last.ckpt"
+    assert main(["--test_only", str(last), "--allow_external_code"]) == 0
+    assert main(["--resume", str(last), "--allow_external_code", "--max_epochs", "2"]) == 0
+    checkpoint = read_checkpoint(last)
+    assert checkpoint["epoch"] == 1
+    network: Any = load_deployed(checkpoint, allow_external_code=True).network
+    assert network.stages[0][0].out_channels == 4
 
 
 # ---- configuration ------------------------------------------------------------------------

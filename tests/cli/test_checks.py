@@ -12,6 +12,7 @@ from cli.checks import (
     check_master_port,
     check_strategy,
     ignore_stray_slurm,
+    leave_out_sync_batchnorm,
     why_no_gpu,
 )
 
@@ -95,3 +96,17 @@ def test_a_shell_inside_an_allocation_is_no_slurm_task(monkeypatch: pytest.Monke
     assert os.environ["SLURM_JOB_NAME"] == "interactive"
     monkeypatch.setenv("SLURM_PROCID", "0")
     assert ignore_stray_slurm() is None
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "has_gpu", "stays"),
+    [("auto", True, True), ("cuda", True, True), ("auto", False, False), ("cpu", True, False)],
+)
+def test_synchronised_batchnorm_is_left_out_where_it_cannot_run(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str, has_gpu: bool, stays: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    configuration = {"accelerator": accelerator, "sync_batchnorm": True}
+    note = leave_out_sync_batchnorm(configuration)
+    assert configuration["sync_batchnorm"] is stays
+    assert (note is None) is stays
