@@ -1,0 +1,13 @@
+"""Export formats: a short name leads to a module, imported only when that format is made.
+
+A format's module has `FILE`, `PRECISION` ("fp32" or "int8"), `RUNTIME`, and the functions
+`unavailable`, `export`, `read_back` and `load`; `exporters/torchscript.py` is the shortest example.
+"""
+
+EXPORTERS: dict[str, str] = {
+    "torchscript": "exporters.torchscript",
+    "pt2": "exporters.pt2",
+    "onnx": "exporters.onnx_float",
+    "onnx-int8": "exporters.onnx_int8",
+}
+DEFAULT_FORMATS = ("torchscript", "onnx", "onnx-int8")

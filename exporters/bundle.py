@@ -1,0 +1,168 @@
+"""The bundle's folder: staged beside its place, proven, then put there in one rename.
+
+A format's file is made under `candidates/`; only with a verdict other than "failed" does it get its
+final name, else it goes to `rejected/` with the reason. A run that is killed leaves the old bundle
+as it was.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from exporters import runtime
+from exporters.runtime import MANIFEST, sha256_of
+
+__all__ = ["Stage", "check_output", "describe_files", "sha256_of", "write_atomically"]
+
+CANDIDATES = "candidates"
+REJECTED = "rejected"
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears whole or not at all: written beside its place, synced, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Makes a rename in a folder durable, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def describe_files(folder: Path, first: str) -> dict[str, dict[str, Any]]:
+    """SHA-256 and bytes of every file in a folder; the named one first."""
+    paths = sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: (p.name != first, p))
+    return {p.name: {"sha256": sha256_of(p), "bytes": p.stat().st_size} for p in paths}
+
+
+def check_output(output: Path, needed_bytes: int) -> None:
+    """Finds out before any work whether the bundle can be written.
+
+    Raises:
+        ValueError: The place holds something else, cannot be written, or has too little space.
+    """
+    is_empty = not output.exists() or (output.is_dir() and not any(output.iterdir()))
+    if not is_empty and not (output / MANIFEST).is_file():
+        raise ValueError(f"{output} exists and is not a bundle: choose another --output")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        probe = output.parent / f".{output.name}.probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write to {output.parent}: {error.strerror}") from error
+    free = shutil.disk_usage(output.parent).free
+    if free < needed_bytes:
+        raise ValueError(
+            f"the export needs about {needed_bytes / 1e6:.0f} MB in {output.parent}, "
+            f"only {free / 1e6:.0f} MB are free"
+        )
+
+
+class Stage:
+    """A bundle being made, in `<output>.partial`."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output.with_name(f"{output.name}.partial")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        (self.folder / CANDIDATES).mkdir(parents=True)
+
+    def candidate(self, format_name: str) -> Path:
+        """Where a format's files are made and proven."""
+        return self.folder / CANDIDATES / format_name
+
+    def log(self, name: str) -> Path:
+        """Where a child's output goes; thrown away when all is well."""
+        return self.folder / CANDIDATES / f"{name}.log"
+
+    def accept(self, format_name: str, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """Gives proven files their final names.
+
+        Raises:
+            ValueError: A file is no longer the one that was proven.
+        """
+        for name, facts in files.items():
+            source = self.candidate(format_name) / name
+            if sha256_of(source) != facts["sha256"]:
+                raise ValueError(f"{name} changed between its proof and its release")
+            source.replace(self.folder / name)
+
+    def reject(self, format_name: str, reasons: list[str], log: str) -> None:
+        """Keeps what a failed format left, with the reason, apart from the good files."""
+        target = self.folder / REJECTED / format_name
+        target.parent.mkdir(exist_ok=True)
+        if self.candidate(format_name).is_dir():
+            self.candidate(format_name).replace(target)
+        target.mkdir(exist_ok=True)
+        text = "\n".join(reasons) + (f"\n\n{log}" if log else "") + "\n"
+        (target / "reason.txt").write_text(text, encoding="utf-8")
+
+    def add_runtime(self, kind: str, files: Mapping[str, str]) -> None:
+        """Copies the torch-free predictor and what its preprocessing needs."""
+        shutil.copyfile(runtime.__file__, self.folder / "predict.py")
+        package = Path(runtime.__file__).parents[1] / "preprocessing"
+        target = self.folder / "preprocessing"
+        target.mkdir()
+        for pattern in ("__init__.py", "reader.py", "text*.py" if kind == "text" else "images.py"):
+            for source in package.glob(pattern):
+                shutil.copyfile(source, target / source.name)
+        for name, content in files.items():
+            (self.folder / Path(name).name).write_text(content, encoding="utf-8")
+
+    def finish(self, manifest: dict[str, Any]) -> None:
+        """Hashes everything, writes the manifest and puts the bundle in its place."""
+        shutil.rmtree(self.folder / CANDIDATES)
+        paths = sorted(
+            path
+            for path in self.folder.rglob("*")
+            if path.is_file() and path.relative_to(self.folder).parts[0] != REJECTED
+        )
+        manifest["files"] = {
+            path.relative_to(self.folder).as_posix(): {
+                "sha256": sha256_of(path),
+                "bytes": path.stat().st_size,
+            }
+            for path in paths
+        }
+        manifest["manifest_sha256"] = runtime.manifest_sha256(manifest)
+        for path in paths:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        with write_atomically(self.folder / MANIFEST) as file:
+            file.write(json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+        self.place()
+
+    def place(self) -> None:
+        """Swaps the new bundle in; the old one is removed only then."""
+        old = self.output.with_name(f"{self.output.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if self.output.exists():
+            self.output.replace(old)
+        self.folder.replace(self.output)
+        sync(self.output.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Removes a bundle that was not finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,98 @@
+"""One format's child process: load the checkpoint afresh, export it, hash what was written."""
+
+import importlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from exporters import EXPORTERS
+from exporters.bundle import describe_files
+from exporters.spec import ExportSpec, assert_exportable
+
+# -> (the deployable module, the checkpoint's description)
+Loader = Callable[[], tuple[nn.Module, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """What an exporter is given; it writes one file and returns facts about it."""
+
+    module: nn.Module  # float32, on the CPU, in evaluation mode
+    spec: ExportSpec
+    example: tuple[Tensor, ...]  # batch of 2
+    description: dict[str, Any]
+    calibration: dict[str, np.ndarray] | None  # training samples by input name
+    training_size: int | None  # samples in the whole training split
+    float_onnx: Path | None  # the FP32 ONNX file, where this run has already proven one
+
+    def metadata(self) -> dict[str, str]:
+        """What a file should say about itself, for formats that have room for it."""
+        kept = ("kind", "class_names", "preprocessing", "input_spec", "fingerprint", "git_commit")
+        return {name: json.dumps(self.description.get(name)) for name in kept}
+
+
+def format_module(name: str) -> Any:
+    """The exporter's module behind a short name."""
+    return importlib.import_module(EXPORTERS[name])
+
+
+def make(
+    format_name: str, load: Loader, samples: Path, folder: Path, float_onnx: Path | None
+) -> dict[str, Any]:
+    """Exports one format into an empty folder.
+
+    Returns:
+        "files" (name -> SHA-256 and bytes; the model first), "details" and "seconds".
+    """
+    start = time.perf_counter()
+    module, description = load()
+    assert_exportable(module)
+    spec = ExportSpec.from_json(description["input_spec"])
+    calibration = read_samples(samples / "calibration.npz")
+    validation = read_samples(samples / "validation.npz")
+    for arrays, origin in ((calibration, "calibration.npz"), (validation, "validation.npz")):
+        if arrays is not None:
+            spec.check_arrays(arrays, origin)
+    exporter = format_module(format_name)
+    folder.mkdir(parents=True)
+    job = ExportJob(
+        module,
+        spec,
+        spec.example(validation),
+        description,
+        None if calibration is None else {name: calibration[name] for name in spec.names},
+        None if calibration is None else int(calibration.get("total", -1)),
+        float_onnx,
+    )
+    with torch.no_grad():
+        details = exporter.export(job, folder / exporter.FILE)
+    return {
+        "files": describe_files(folder, exporter.FILE),
+        "details": details,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def read_samples(path: Path) -> dict[str, np.ndarray] | None:
+    """Arrays of a samples file, or None where there is none."""
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays.items())
+
+
+def runner_of(format_name: str, path: Path, names: list[str], threads: int | None) -> Any:
+    """Loads a file of the given format for running."""
+    return format_module(format_name).load(path, names, threads)
+
+
+def precision_of(description: Mapping[str, Any]) -> str:
+    """The precision that a checkpoint was trained in, as its configuration says."""
+    return str((description.get("config") or {}).get("precision") or "32-true")

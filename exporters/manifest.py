@@ -1,0 +1,124 @@
+"""The manifest: everything a bundle says about itself, as plain JSON values."""
+
+import importlib.metadata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporters.bundle import sha256_of
+from exporters.candidate import format_module
+from exporters.machine import describe_machine
+from exporters.report import recommendation
+from exporters.runtime import MANIFEST_VERSION
+from exporters.verdict import FAILED, Evidence, interval, recommend
+
+if TYPE_CHECKING:
+    from exporters.pipeline import Outcome
+
+LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "pillow", "tokenizers")
+FROM_DESCRIPTION = (
+    "kind",
+    "class_names",
+    "input_spec",
+    "preprocessing",
+    "normalisation",
+    "fingerprint",
+    "git_commit",
+    "network",
+)
+
+
+def build_manifest(
+    checkpoint: Path,
+    description: Mapping[str, Any],
+    reference: Mapping[str, Any],
+    eager: Mapping[str, Any],
+    artifacts: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """Joins what the checkpoint says with what was found; "files" and hashes are added later."""
+    manifest: dict[str, Any] = {
+        "manifest_version": MANIFEST_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{name: description.get(name) for name in FROM_DESCRIPTION},
+        "checkpoint": {
+            "file": checkpoint.name,
+            "sha256": sha256_of(checkpoint),
+            **{key: description.get(key) for key in ("scores", "epoch", "global_step", "versions")},
+        },
+        "num_samples": reference.get("num_samples", 0),
+        "evaluation": dict(reference) or None,
+        "eager": {
+            "accuracy": 100 * reference["accuracy"] if reference else None,
+            **eager,
+        },
+        "artifacts": artifacts,
+        "recommended": recommend(artifacts),
+        "machine": describe_machine(),
+        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+    }
+    manifest["recommendation"] = recommendation(manifest)
+    return manifest
+
+
+def artifact_entry(name: str, outcome: "Outcome") -> dict[str, Any]:
+    """What the manifest says about one format."""
+    module = format_module(name)
+    evidence = outcome.evidence
+    compared = evidence is not None and evidence.num_samples > 0
+    released = outcome.files is not None and outcome.verdict.verdict != FAILED
+    sizes = [facts["bytes"] for facts in (outcome.files or {}).values()]
+    return {
+        "file": next(iter(outcome.files)) if released and outcome.files else None,
+        "files": outcome.files if released else None,
+        "bytes": sum(sizes),
+        "runtime": module.RUNTIME,
+        "precision": module.PRECISION,
+        "verdict": outcome.verdict.verdict,
+        "reasons": outcome.verdict.reasons,
+        "notes": notes(outcome),
+        **(comparison(evidence) if evidence is not None and compared else dict.fromkeys(COMPARED)),
+        "latency": outcome.latency,
+        "memory_mb": outcome.memory_mb,
+        "time_score": outcome.time_score,
+        "slowdown": evidence.slowdown if evidence is not None else None,
+        "details": (outcome.details or {}) | (evidence.read_back if evidence is not None else {}),
+        "seconds": outcome.seconds,
+    }
+
+
+COMPARED = ("parity", "accuracy", "accuracy_difference", "paired")
+
+
+def comparison(evidence: Evidence) -> dict[str, Any]:
+    """The figures of the gate."""
+    int8 = evidence.precision == "int8"
+    return {
+        "parity": {
+            "max_difference": evidence.max_difference,
+            "agreement": evidence.agreement,
+            "sqnr_db": round(evidence.sqnr_db, 2) if int8 else None,
+            "flipped": evidence.flipped,
+            "cases": evidence.num_cases,
+        },
+        "accuracy": evidence.accuracy,
+        "accuracy_difference": evidence.difference,
+        "paired": {
+            "samples": evidence.num_samples,
+            "lost": evidence.lost,
+            "won": evidence.won,
+            "interval_95": interval(evidence.lost, evidence.won, evidence.num_samples),
+        },
+    }
+
+
+def notes(outcome: "Outcome") -> list[str]:
+    """What a reader should know though it decides nothing."""
+    found = [str(note) for note in (outcome.details or {}).get("notes", [])]
+    slowdown = outcome.evidence.slowdown if outcome.evidence is not None else None
+    if slowdown is not None and slowdown > 1:
+        found.append(
+            f"takes {slowdown:.2f}x the time of FP32 in the same runtime on this machine: "
+            "not recommended"
+        )
+    return found

@@ -1,0 +1,82 @@
+"""The table that an export ends with, and its recommendation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exporters.benchmark import EAGER
+from exporters.verdict import FAILED, PASSED, UNAVAILABLE, UNVERIFIED
+
+COLOURS = {PASSED: "green", FAILED: "red", UNVERIFIED: "yellow", UNAVAILABLE: "dim"}
+NARROW = 2
+
+
+def print_report(manifest: Mapping[str, Any], console: Console) -> None:
+    """One row a format, the reasons of what did not pass, one recommendation."""
+    table = Table(box=None, padding=(0, NARROW, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("format", "file"):
+        table.add_column(name, no_wrap=True)
+    for name in ("MB", "parity", "accuracy", "ms"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("verdict", no_wrap=True)
+    eager = manifest["eager"]
+    accuracy = "" if eager["accuracy"] is None else f"{eager['accuracy']:.2f} %       "
+    table.add_row(EAGER, "", "", "", accuracy, milliseconds(eager["latency"]), "reference")
+    for name, entry in manifest["artifacts"].items():
+        table.add_row(*row(name, entry))
+    console.print(table)
+    for name, entry in manifest["artifacts"].items():
+        for reason in [*entry["reasons"], *entry["notes"]]:
+            console.print(Text(f"{name}: {reason}"))
+    console.print(Text(manifest["recommendation"]))
+
+
+def row(name: str, entry: Mapping[str, Any]) -> list[str | Text]:
+    """The cells of one format."""
+    megabytes = f"{entry['bytes'] / 1e6:.2f}" if entry["bytes"] else ""
+    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.2f} %"
+    if accuracy:
+        accuracy += f" {entry['accuracy_difference']:+.2f}"
+    return [
+        name,
+        entry["file"] or "",
+        megabytes,
+        parity(entry["parity"]),
+        accuracy,
+        milliseconds(entry["latency"]),
+        Text(entry["verdict"], style=COLOURS[entry["verdict"]]),
+    ]
+
+
+def parity(facts: Mapping[str, Any] | None) -> str:
+    """FP32: largest logit difference; INT8: share of equal classes."""
+    if facts is None:
+        return ""
+    if facts["sqnr_db"] is not None:
+        return f"{facts['agreement']:.2f} %"
+    return f"{facts['max_difference']:.1e}"
+
+
+def milliseconds(latency: list[dict[str, Any]] | None) -> str:
+    """Median of batch 1 on one thread."""
+    for entry in latency or []:
+        if entry["batch"] == 1 and entry["threads"] == 1:
+            return f"{entry['p50_ms']:.2f}"
+    return ""
+
+
+def recommendation(manifest: Mapping[str, Any]) -> str:
+    """The last line: what to use on this machine, and what of its speed is known."""
+    chosen = manifest["recommended"]
+    if chosen is None:
+        return "Recommended: none; no format passed."
+    entry = manifest["artifacts"][chosen]
+    speed = f"{1 / entry['time_score']:.1f}x as fast as eager, " if entry["time_score"] else ""
+    agreement = entry["parity"]["agreement"]
+    return (
+        f"Recommended on this machine: {chosen} ({speed}the checkpoint's class for "
+        f"{agreement:.2f} % of {manifest['num_samples']} samples)."
+    )

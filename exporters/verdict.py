@@ -1,0 +1,175 @@
+"""The gate's decision, apart from files and runtimes: evidence in, verdict and reasons out."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ABSOLUTE_TOLERANCE = 1e-4  # FP32: |difference| <= absolute + relative * |reference|
+RELATIVE_TOLERANCE = 1e-4
+CLEAR_MARGIN = 1e-3  # between the two best logits: beyond it the class must be the same
+MIN_SQNR_DB = 15.0
+Z_95 = 1.96
+
+PASSED = "passed"
+FAILED = "failed"
+UNVERIFIED = "unverified"
+UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the user may configure. Drops in percentage points, agreement in percent."""
+
+    max_drop: float = 1.0
+    max_drop_fp32: float = 0.1
+    min_agreement: float = 97.0
+    fail_if_slower: bool = False
+
+
+@dataclass
+class Evidence:
+    """What the proof of one file found. Without samples, `num_samples` is 0."""
+
+    precision: str  # "fp32" or "int8"
+    problems: list[str] = field(default_factory=list)  # loading, hash, read-back, running
+    read_back: dict[str, Any] = field(default_factory=dict)
+    num_cases: int = 0
+    max_difference: float = 0.0  # largest |output - reference| of all logits
+    beyond_tolerance: str = ""  # where the FP32 tolerance is broken first
+    flipped: int = 0  # samples with a clear margin whose class changed
+    sqnr_db: float = math.inf
+    num_samples: int = 0
+    agreement: float = 0.0  # percent of samples with the reference's class
+    correct: int = 0
+    reference_correct: int = 0
+    lost: int = 0  # the reference is right, the file is wrong
+    won: int = 0  # the other way round
+    slowdown: float | None = None  # INT8 time / FP32 time in the same runtime
+
+    @property
+    def accuracy(self) -> float:
+        """Percent."""
+        return 100 * self.correct / self.num_samples
+
+    @property
+    def difference(self) -> float:
+        """Accuracy minus the reference's, in points."""
+        return 100 * (self.won - self.lost) / self.num_samples
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """ "passed", "failed" or "unverified", and why."""
+
+    verdict: str
+    reasons: list[str]
+
+
+def judge(evidence: Evidence, limits: Limits) -> Verdict:
+    """Decides about one file.
+
+    A file that cannot be loaded or is not what was asked for fails; without samples it is
+    unverified; else parity (FP32) or agreement and SQNR (INT8), and the accuracy, decide.
+    """
+    reasons = list(evidence.problems)
+    if evidence.num_samples == 0:
+        if reasons:
+            return Verdict(FAILED, reasons)
+        return Verdict(
+            UNVERIFIED, ["no validation samples to compare on; give --samples or --data.root"]
+        )
+    if evidence.precision == "int8":
+        reasons += int8_faults(evidence, limits)
+    else:
+        reasons += fp32_faults(evidence)
+    reasons += accuracy_faults(evidence, limits)
+    if limits.fail_if_slower and evidence.slowdown is not None and evidence.slowdown > 1:
+        reasons.append(f"{evidence.slowdown:.2f}x the time of FP32 in the same runtime")
+    return Verdict(FAILED if reasons else PASSED, reasons)
+
+
+def fp32_faults(evidence: Evidence) -> list[str]:
+    faults = []
+    if evidence.beyond_tolerance:
+        faults.append(
+            f"logits differ by up to {evidence.max_difference:.2g} "
+            f"(first at {evidence.beyond_tolerance})"
+        )
+    if evidence.flipped:
+        faults.append(
+            f"another class for {evidence.flipped} of {evidence.num_samples} samples "
+            "that the checkpoint decides clearly"
+        )
+    return faults
+
+
+def int8_faults(evidence: Evidence, limits: Limits) -> list[str]:
+    faults = []
+    if evidence.agreement < limits.min_agreement:
+        faults.append(
+            f"the checkpoint's class for {evidence.agreement:.2f} % of {evidence.num_samples} "
+            f"samples, at least {limits.min_agreement:g} % are needed"
+        )
+    if not evidence.sqnr_db >= MIN_SQNR_DB:
+        faults.append(
+            f"signal to quantization noise {evidence.sqnr_db:.1f} dB, "
+            f"at least {MIN_SQNR_DB:g} dB are needed"
+        )
+    return faults
+
+
+def accuracy_faults(evidence: Evidence, limits: Limits) -> list[str]:
+    """Compares the drop with its limit; a limit finer than one sample allows one sample."""
+    limit = limits.max_drop if evidence.precision == "int8" else limits.max_drop_fp32
+    allowed = max(limit, 100 / evidence.num_samples)
+    if -evidence.difference <= allowed + 1e-9:
+        return []
+    return [f"accuracy falls by {-evidence.difference:.2f} points ({paired(evidence)})"]
+
+
+def paired(evidence: Evidence) -> str:
+    """The paired comparison in words."""
+    low, high = interval(evidence.lost, evidence.won, evidence.num_samples)
+    return (
+        f"{evidence.lost} lost and {evidence.won} won of {evidence.num_samples}, "
+        f"95 % interval {low:+.2f} to {high:+.2f}"
+    )
+
+
+def interval(lost: int, won: int, total: int) -> tuple[float, float]:
+    """95 % interval of the paired accuracy difference, in points.
+
+    Agresti and Min (2005), "Simple improved confidence intervals for comparing matched
+    proportions": Wald's interval after half a sample is added to each of the four cells.
+    """
+    n, b, c = total + 2, lost + 0.5, won + 0.5
+    centre = (c - b) / n
+    half = Z_95 * math.sqrt(max(0.0, (b + c) - (c - b) ** 2 / n)) / n
+    return 100 * (centre - half), 100 * (centre + half)
+
+
+def recommend(artifacts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The fastest passed file that the bundle's own predictor can run, for this machine.
+
+    An INT8 file that is slower than FP32 in the same runtime is never recommended. TorchScript and
+    other formats that need torch are recommended only where nothing else passed.
+    """
+    passed = {
+        name: entry
+        for name, entry in artifacts.items()
+        if entry["verdict"] == PASSED and (entry.get("slowdown") or 0) <= 1
+    }
+    if not passed:
+        return None
+
+    def rank(name: str) -> tuple[bool, float]:
+        return passed[name]["runtime"] != "onnxruntime", passed[name].get("time_score") or math.inf
+
+    return min(passed, key=rank)
+
+
+def exit_code(artifacts: Mapping[str, Mapping[str, Any]], requested: list[str]) -> int:
+    """3 where nothing passed, or a format that was asked for by name did not; else 0."""
+    passed = [name for name, entry in artifacts.items() if entry["verdict"] == PASSED]
+    return 0 if passed and all(name in passed for name in requested) else 3

@@ -1,0 +1,184 @@
+"""The export callback, hooks driven by hand; export.py is a stand-in script."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callbacks import export as module
+from callbacks.export import Export, write_samples
+from tests.tiny import TinyImages
+
+STAND_IN = """
+import json, os, sys
+print("a table")
+print("a fault", file=sys.stderr)
+seen = {"arguments": sys.argv[1:], "rank": [k for k in os.environ if "RANK" in k]}
+json.dump(seen, open(sys.argv[0] + ".json", "w"))
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def data() -> TinyImages:
+    data = TinyImages(num_train=400, num_val=30)
+    data.setup()
+    return data
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "stand_in.py"
+    path.write_text(STAND_IN)
+    return path
+
+
+def trainer_of(**changes: Any) -> Any:
+    said: list[str] = []
+    facts = {"fast_dev_run": False, "overfit_batches": 0.0, "is_global_zero": True}
+    return SimpleNamespace(**facts | changes, datamodule="data", print=said.append, said=said)
+
+
+MODULE = SimpleNamespace(model="model")
+
+
+def seen_by(script: Path) -> dict[str, Any]:
+    return json.loads(Path(f"{script}.json").read_text())
+
+
+def test_the_samples_are_stratified_and_complete(data: TinyImages, tmp_path: Path) -> None:
+    write_samples(data, tmp_path / "samples")
+    with np.load(tmp_path / "samples" / "validation.npz", allow_pickle=False) as file:
+        assert file["images"].shape == (30, 1, 8, 8)
+        assert file["total"] == 30
+    with np.load(tmp_path / "samples" / "calibration.npz", allow_pickle=False) as file:
+        assert len(file["targets"]) == 256
+        assert file["total"] == -1
+        assert np.bincount(file["targets"]).min() >= 80
+    assert len(list((tmp_path / "samples").iterdir())) == 2
+
+
+def test_a_large_validation_set_is_cut_and_says_so(
+    data: TinyImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_VALIDATION_BYTES", 10 * 64)
+    write_samples(data, tmp_path)
+    with np.load(tmp_path / "validation.npz") as file:
+        assert len(file["targets"]) == 10
+        assert file["total"] == 30
+
+
+def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> None:
+    callback = Export()
+    checked: list[tuple[Any, Any]] = []
+    callback.bind(tmp_path, lambda *both: checked.append(both), script)
+    callback.on_fit_start(trainer_of(), MODULE)
+    assert checked == [("model", "data")]
+
+    def refuse(model: Any, data: Any) -> None:
+        raise ValueError("export: forward returns tuple")
+
+    callback.bind(tmp_path, refuse, script)
+    with pytest.raises(ValueError, match="forward returns tuple"):
+        callback.on_fit_start(trainer_of(is_global_zero=False), MODULE)  # on every rank
+
+
+@pytest.mark.parametrize(
+    ("callback", "changes", "reason"),
+    [
+        (Export(enabled=False), {}, "export is off"),
+        (Export(), {"fast_dev_run": 1}, "no export with --fast_dev_run"),
+        (Export(), {"overfit_batches": 2}, "no export with --overfit_batches"),
+    ],
+)
+def test_it_is_skipped_and_says_so(
+    data: TinyImages, tmp_path: Path, callback: Export, changes: dict, reason: str
+) -> None:
+    trainer = trainer_of(**changes)
+    callback.bind(tmp_path, lambda *_: pytest.fail("was checked"), tmp_path / "none.py")
+    callback.on_fit_start(trainer, MODULE)
+    assert len(trainer.said) == 1
+    assert reason in trainer.said[0]
+    callback.start(trainer, data, tmp_path / "best.ckpt")
+    assert callback.wait() == 0
+    assert not (tmp_path / "samples").exists()
+
+
+def test_export_py_gets_the_settings_and_its_output_comes_last(
+    data: TinyImages,
+    tmp_path: Path,
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    callback = Export(formats="onnx", max_drop=0.5, fail_if_slower=True)
+    callback.bind(tmp_path, lambda *_: None, script, allow_external_code=True)
+    callback.start(trainer_of(), data, tmp_path / "checkpoints" / "best.ckpt")
+    assert capsys.readouterr().out == ""
+    assert callback.wait() == 3
+    assert sorted(capsys.readouterr().out.splitlines()) == ["a fault", "a table"]
+    assert (tmp_path / "samples" / "validation.npz").exists()
+    assert "a table" in (tmp_path / "export.log").read_text()
+    seen = seen_by(script)
+    arguments = " ".join(seen["arguments"])
+    assert seen["rank"] == []
+    assert f"--ckpt {tmp_path}/checkpoints/best.ckpt" in arguments
+    assert "--max_drop 0.5 --max_drop_fp32 0.1 --min_agreement 97 --timeout 600" in arguments
+    assert "--formats onnx" in arguments
+    assert "--requested" not in arguments
+    assert "--fail_if_slower --allow_external_code" in arguments
+    assert callback.wait() == 0  # only once
+
+
+def test_default_formats_are_not_requested(tmp_path: Path, script: Path) -> None:
+    callback = Export()
+    callback.bind(tmp_path, lambda *_: None, script)
+    command = callback.command(tmp_path / "best.ckpt")
+    assert command[command.index("--formats") + 1] == "default"
+    assert command[command.index("--requested") + 1] == ""
+
+
+def test_the_command_is_one_that_export_py_takes(tmp_path: Path) -> None:
+    from export import build_parser
+
+    callback = Export(fail_if_slower=True)
+    callback.bind(tmp_path, lambda *_: None, tmp_path / "export.py", allow_external_code=True)
+    arguments = build_parser().parse_args(callback.command(tmp_path / "best.ckpt")[2:])
+    assert arguments.output == tmp_path / "export"
+    assert arguments.samples == tmp_path / "samples"
+    assert arguments.formats == ["torchscript", "onnx", "onnx-int8"]
+
+
+def test_other_ranks_start_nothing(data: TinyImages, tmp_path: Path, script: Path) -> None:
+    callback = Export()
+    callback.bind(tmp_path, lambda *_: None, script)
+    callback.start(trainer_of(is_global_zero=False), data, tmp_path / "best.ckpt")
+    assert callback.wait() == 0
+    assert not (tmp_path / "samples").exists()
+
+
+def test_without_a_checkpoint_nothing_is_exported(
+    data: TinyImages, tmp_path: Path, script: Path, capsys: pytest.CaptureFixture
+) -> None:
+    callback = Export()
+    callback.bind(tmp_path, lambda *_: None, script)
+    callback.start(trainer_of(), data, None)
+    assert callback.wait() == 0
+    assert "there is no checkpoint" in capsys.readouterr().out
+
+
+def test_a_run_that_breaks_ends_its_export(data: TinyImages, tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\ntime.sleep(60)\n")
+    callback = Export()
+    callback.bind(tmp_path, lambda *_: None, script)
+    callback.start(trainer_of(), data, tmp_path / "best.ckpt")
+    process = callback.process
+    callback.on_exception(trainer_of(), MODULE, RuntimeError())
+    assert process.poll() is not None
+    assert sys.executable in process.args

@@ -1,0 +1,238 @@
+"""export.py from a checkpoint alone: the bundle, the exit codes, and what is refused."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import export
+from exporters import bundle as bundle_module
+from exporters.runtime import read_manifest
+from tests.exporters import small_run
+
+PROJECT = Path(export.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run.make_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> tuple[Path, subprocess.CompletedProcess]:
+    """One whole export in a process of its own, as a user starts it."""
+    command = [sys.executable, PROJECT / "export.py", "--ckpt", run / small_run.CHECKPOINT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return run / "export", done
+
+
+@pytest.mark.slow
+def test_the_default_export_passes(exported: tuple[Path, subprocess.CompletedProcess]) -> None:
+    folder, done = exported
+    assert (done.returncode, done.stderr) == (0, "")
+    manifest = read_manifest(folder)
+    verdicts = {name: entry["verdict"] for name, entry in manifest["artifacts"].items()}
+    expected = "unavailable" if sys.version_info >= (3, 14) else "passed"
+    assert verdicts == {"torchscript": expected, "onnx": "passed", "onnx-int8": "passed"}
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[0] == "format"
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[-1] == f"Bundle: {folder}"
+    assert any(line.startswith("Recommended on this machine: onnx") for line in lines)
+
+
+@pytest.mark.slow
+def test_the_manifest_says_everything(
+    exported: tuple[Path, subprocess.CompletedProcess], run: Path
+) -> None:
+    folder, _ = exported
+    manifest = read_manifest(folder)
+    assert manifest["class_names"] == ["row", "column", "corner"]
+    assert manifest["git_commit"] == "0" * 40
+    assert manifest["num_samples"] == 90
+    assert manifest["evaluation"]["whole"] is True
+    assert manifest["checkpoint"]["scores"]["val/accuracy"] > 0.9
+    assert set(manifest["versions"]) >= {"torch", "onnxruntime"}
+    assert "cpu_flags" in manifest["machine"]
+    assert str(run) not in json.dumps(manifest)  # nothing about where it was made
+    int8 = manifest["artifacts"]["onnx-int8"]
+    assert int8["details"]["method"] == "static"
+    assert int8["parity"]["sqnr_db"] > 15
+    assert int8["paired"]["samples"] == 90
+    assert {(x["batch"], x["threads"]) for x in int8["latency"]} >= {(1, 1), (32, 1)}
+    names = {"predict.py", "preprocessing/images.py", "preprocessing/__init__.py", "model.onnx"}
+    assert names <= set(manifest["files"])
+    assert not any("text" in name or "evaluation" in name for name in manifest["files"])
+
+
+@pytest.mark.slow
+def test_nothing_unfinished_is_left_behind(
+    exported: tuple[Path, subprocess.CompletedProcess], run: Path
+) -> None:
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "export", "samples"]
+    assert not (exported[0] / "candidates").exists()
+
+
+def fails(capsys: pytest.CaptureFixture, *arguments: object) -> str:
+    """The one line that a failing export prints."""
+    assert export.main([str(argument) for argument in arguments]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "no checkpoint at" in fails(capsys, "--ckpt", tmp_path / "none.ckpt")
+
+
+def test_what_is_no_checkpoint_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    whole = (run / small_run.CHECKPOINT).read_bytes()
+    path = tmp_path / "half.ckpt"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "half.ckpt" in fails(capsys, "--ckpt", path)
+    path.write_bytes(b"hello")
+    assert "half.ckpt" in fails(capsys, "--ckpt", path)
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_checkpoint_of_another_network_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    network = {"name": "small_cnn", "arguments": small_run.ARGUMENTS | {"width": 8}}
+    path = small_run.changed_checkpoint(
+        run / small_run.CHECKPOINT, tmp_path / "a.ckpt", network=network
+    )
+    assert "weights do not fit network 'small_cnn'" in fails(capsys, "--ckpt", path)
+
+
+def test_nan_weights_are_refused_by_name(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    weights = {"model.network.head.bias": torch.tensor([0.0, float("nan"), 0.0])}
+    path = small_run.changed_checkpoint(
+        run / small_run.CHECKPOINT, tmp_path / "a.ckpt", weights=weights
+    )
+    message = fails(capsys, "--ckpt", path)
+    assert "network.head.bias holds 1 values of 3 that are NaN" in message
+
+
+def test_another_score_than_recorded_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = small_run.changed_checkpoint(
+        run / small_run.CHECKPOINT, tmp_path / "a.ckpt", scores={"val/accuracy": 0.5}
+    )
+    message = fails(capsys, "--ckpt", path, "--samples", run / "samples")
+    assert "is not the one that was trained" in message
+    assert "recorded 50.00%" in message
+
+
+def test_samples_of_another_shape_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    images = np.zeros((5, 1, 9, 9), np.uint8)
+    np.savez(tmp_path / "validation.npz", images=images, targets=np.zeros(5, np.int64))
+    message = fails(capsys, "--ckpt", run / small_run.CHECKPOINT, "--samples", tmp_path)
+    assert "validation.npz: expected images uint8 [batch,1,8,8], found uint8 [5,1,9,9]" in message
+
+
+def test_a_folder_that_is_no_bundle_is_not_replaced(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    message = fails(capsys, "--ckpt", run / small_run.CHECKPOINT, "--output", tmp_path)
+    assert "exists and is not a bundle" in message
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_an_unwritable_place_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    output = tmp_path / "file" / "export"
+    assert "cannot write to" in fails(
+        capsys, "--ckpt", run / small_run.CHECKPOINT, "--output", output
+    )
+
+
+def test_a_full_disk_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")(100, 99, 1_000_000)  # noqa: PYI024
+    monkeypatch.setattr(bundle_module.shutil, "disk_usage", lambda _: usage)
+    message = fails(capsys, "--ckpt", run / small_run.CHECKPOINT, "--output", tmp_path / "export")
+    assert "the export needs about" in message
+    assert "only 1 MB are free" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--ckpt"),
+        (["--ckpt", "a", "--formats", "onxx"], "unknown format onxx; there are torchscript"),
+        (["--ckpt", "a", "--max_dorp", "1"], "did you mean --max_drop?"),
+        (["--ckpt", "a", "--timeout", "soon"], "invalid float value: 'soon'"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture, arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        export.main(arguments)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_format_groups() -> None:
+    assert export.formats("default") == ["torchscript", "onnx", "onnx-int8"]
+    assert export.formats("onnx,onnx-int8,onnx") == ["onnx", "onnx-int8"]
+    assert "onnx-int8" not in export.formats("fp32")
+    with pytest.raises(argparse.ArgumentTypeError):
+        export.formats("")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript is absent there")
+def test_without_samples_a_file_is_unverified(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", tmp_path / "none"]
+    arguments += ["--output", tmp_path / "export", "--formats", "torchscript", "--requested", ""]
+    assert export.main([str(argument) for argument in arguments]) == 3  # none passed
+    assert "no validation samples to compare on" in " ".join(capsys.readouterr().out.split())
+    manifest = read_manifest(tmp_path / "export")
+    assert manifest["artifacts"]["torchscript"]["verdict"] == "unverified"
+    assert manifest["recommended"] is None
+
+
+@pytest.mark.slow
+def test_one_format_fails_and_the_others_stay(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """INT8 from black pictures: refused with its reason, rejected, exit code 3 only on request."""
+    samples = tmp_path / "samples"
+    shutil.copytree(run / "samples", samples)
+    black = np.zeros((240, 1, 8, 8), np.uint8)
+    np.savez(samples / "calibration.npz", images=black, targets=np.zeros(240, np.int64))
+    arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
+    arguments += ["--output", tmp_path / "export", "--formats", "onnx,onnx-int8"]
+    assert export.main([str(argument) for argument in arguments]) == 3
+    output = " ".join(capsys.readouterr().out.split())  # long lines are wrapped
+    assert "but training inputs have mean" in output
+    manifest = read_manifest(tmp_path / "export")
+    assert manifest["recommended"] == "onnx"
+    assert manifest["artifacts"]["onnx-int8"]["file"] is None
+    assert not (tmp_path / "export" / "model.int8.onnx").exists()
+    reason = tmp_path / "export" / "rejected" / "onnx-int8" / "reason.txt"
+    assert "but training inputs have mean" in reason.read_text()
