@@ -94,10 +94,10 @@ class GradientCheck(pl.Callback):
         if not (self.enabled and trainer.is_global_zero):
             return  # rank 0 works alone: no collective may follow
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        if self.before_fit and self.check_model is not None and trainer.global_step == 0:
-            for line in self.check_model(
-                pl_module.model, data.example_batch(), pl_module.device, self.tolerance
-            ):
+        check = self.check_model if self.before_fit and trainer.global_step == 0 else None
+        if check is not None and data is not None:
+            batch = data.example_batch()
+            for line in check(pl_module.model, batch, pl_module.device, self.tolerance):
                 self.say(trainer, line)
         # elsewhere a rank holds only a part of each weight
         self.measures = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.deployed import DeployedImages, DeployedText
-from lightning_modules.finite_differences import check_model, check_outputs
+from lightning_modules.finite_differences import check_model, check_outputs, disagreement
 
 CPU = torch.device("cpu")
 
@@ -127,25 +127,50 @@ class FaultyReLU(nn.Module):
         return Scale.apply(x.relu(), 1.5)
 
 
+def test_slopes_that_differ_on_both_sides_of_a_kink_are_no_contradiction() -> None:
+    here = torch.zeros(1, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    assert disagreement([here], [one], lambda: here.relu().sum(), 0.0, 0.0, 0.01) is None
+    found = disagreement([here], [one], lambda: here.sum(), 0.0, 2.0, 0.01)
+    assert found == pytest.approx(1.0)
+
+
+def test_fault_is_found_where_everything_starts_exactly_on_a_kink() -> None:
+    torch.manual_seed(0)
+    model = Net(2.0)
+    nn.init.zeros_(model.first.weight)
+    nn.init.zeros_(model.first.bias)
+    with pytest.raises(ValueError, match=r"network\.first\.bias"):
+        check_model(in_own_dtype(model), batch(), CPU)
+
+
 class Recurrent(nn.Module):
     """Tokens, lengths -> logits; LSTM with dropout between its layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float = 1.0) -> None:
         super().__init__()
+        self.factor = factor
         self.embedding = nn.Embedding(10, 6, padding_idx=0)
         self.lstm = nn.LSTM(6, 5, num_layers=2, dropout=0.5, batch_first=True)
         self.head = nn.Linear(5, 3)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        states, _ = self.lstm(self.embedding(tokens))
+        states, _ = self.lstm(Scale.apply(self.embedding(tokens), self.factor))
         return self.head(states[torch.arange(len(tokens)), lengths - 1])
 
 
-def test_text_with_recurrent_layers_raises_no_alarm() -> None:
+def test_text_with_recurrent_layers_raises_no_alarm_but_for_a_fault() -> None:
     torch.manual_seed(0)
     tokens, lengths = torch.randint(1, 10, (8, 7)), torch.arange(8) % 7 + 1
-    lines = check_model(DeployedText(Recurrent()), ((tokens, lengths), torch.arange(8) % 3), CPU)
-    assert lines == []
+    texts = ((tokens, lengths), torch.arange(8) % 3)
+    assert check_model(DeployedText(Recurrent()), texts, CPU) == []
+    with pytest.raises(ValueError, match=r"network\.embedding\.weight"):
+        check_model(DeployedText(Recurrent(2.0)), texts, CPU)
+
+
+def test_one_sample_is_enough_for_batchnorm() -> None:
+    model = nn.Sequential(nn.Linear(20, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
+    assert check_model(in_own_dtype(model), batch(1), CPU) == []
 
 
 def test_more_parameters_than_directions_still_finds_a_fault(
@@ -178,13 +203,15 @@ def test_model_that_cannot_run_in_float64_is_not_an_error() -> None:
     assert "\n" not in line
 
 
-def test_float32_inside_a_float64_copy_raises_no_alarm() -> None:
+def test_float32_inside_a_float64_copy_raises_no_alarm_but_for_a_fault() -> None:
     class Island(Net):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x).float().double()
 
     torch.manual_seed(0)
     assert check_model(in_own_dtype(Island()), batch(), CPU) == []
+    with pytest.raises(ValueError, match=r"network\.first\.weight"):
+        check_model(in_own_dtype(Island(2.0)), batch(), CPU)
 
 
 def test_nothing_is_left_changed() -> None:
