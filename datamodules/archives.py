@@ -1,0 +1,97 @@
+"""Unpacks archives that need not be trusted: only plain files and folders, only below the target.
+
+Refused are absolute paths, `..`, links, devices and bombs; nothing is left behind then.
+"""
+
+import os
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
+
+from datamodules.cache_folder import build_once
+
+EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+# pictures are compressed already: an archive of them hardly grows when it is unpacked
+LARGEST_RATIO = 100
+ALWAYS_ALLOWED = 100_000_000  # bytes, whatever the ratio
+
+
+class Member(NamedTuple):
+    name: str
+    content: IO[bytes]
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.lower().endswith(EXTENSIONS)
+
+
+def unpacked(archive: Path, cache: Path) -> Path:
+    """Unpacks into the cache once; returns the folder, past a single folder that holds all.
+
+    Raises:
+        ValueError: The archive is damaged, or holds something that is refused.
+    """
+    status = archive.stat()
+    name = f"{archive.name}-{status.st_size:x}-{status.st_mtime_ns:x}"
+    folder = build_once(cache / "unpacked" / name, lambda target: unpack(archive, target))
+    children = [child for child in folder.iterdir() if child.name != "__MACOSX"]
+    if len(children) == 1 and any(child.is_dir() for child in children[0].iterdir()):
+        return children[0]
+    return folder
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Writes all files of an archive below `target`."""
+    allowed = max(ALWAYS_ALLOWED, archive.stat().st_size * LARGEST_RATIO)
+    print(f"unpacking {archive} once, into the cache …", flush=True)
+    try:
+        for member in members(archive):
+            place = target / safe_path(member.name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                while block := member.content.read(2**20):
+                    allowed -= len(block)
+                    if allowed < 0:
+                        raise ValueError("it unpacks to far more than pictures would: a bomb")
+                    file.write(block)
+    except FileExistsError as error:
+        raise ValueError(f"{archive}: {error.filename} comes twice") from error
+    except (ValueError, OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{archive} cannot be unpacked: {error}") from error
+
+
+def members(archive: Path) -> Iterator[Member]:
+    """The plain files of an archive; anything but files and folders is refused."""
+    if archive.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(archive) as file:
+            for entry in file.infolist():
+                if entry.is_dir():
+                    continue
+                kind = entry.external_attr >> 16 & 0o170000
+                if kind not in (0, 0o100000):
+                    raise ValueError(f"{entry.filename!r} is a link or device")
+                with file.open(entry) as content:
+                    yield Member(entry.filename, content)
+        return
+    with tarfile.open(archive) as tar:
+        for info in tar:
+            if info.isdir():
+                continue
+            stream = tar.extractfile(info) if info.isreg() else None
+            if stream is None:
+                raise ValueError(f"{info.name!r} is a link or device")
+            yield Member(info.name, stream)
+
+
+def safe_path(name: str) -> Path:
+    """A relative path that stays below where it is put.
+
+    Raises:
+        ValueError: The name is absolute or climbs up.
+    """
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name.split("/")[0] or not path.parts:
+        raise ValueError(f"{name!r} leads outside the archive")
+    return Path(os.fspath(path))

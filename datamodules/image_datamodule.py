@@ -1,0 +1,296 @@
+"""What all image sources share: loaders, augmentation, normalisation and the data contract.
+
+A source is a subclass with one method, `load`, that acquires and decodes the images.
+"""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from datamodules.batch_augmentation import BatchAugmentation
+from datamodules.image_splits import ImageSplits, check_labels, drop_duplicates, mixed
+from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks, keep_batch
+from datamodules.sample_augmentation import SampleAugmentation
+from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler
+from datamodules.splits import stratified_subset
+
+MAX_EXPORT_BATCH = 1024
+MEASURED_IMAGES = 2000  # where pixels are not packed, mean and std come from this many
+
+
+class ImageDataModule(pl.LightningDataModule):
+    """Batches of images: uint8 [N,C,H,W] and targets int64 [N].
+
+    Args:
+        root: Folder or file of the data, where a source needs one.
+        batch_size: Samples in one forward pass over all ranks.
+        num_workers: Loader processes of each rank; None chooses by data and machine.
+        seed: Seed of splits, sample order and augmentation.
+        val_fraction: Share of train that becomes val where the source has none.
+        crop_padding: Zero pixels around an image before a random crop of its own size.
+        horizontal_flip: Flips images with probability one half.
+        erasing: Probability of a random erased box.
+        mixup: Alpha of mixup; 0 is off.
+        cutmix: Alpha of CutMix; 0 is off.
+        random_resized_crop: Smallest share of the area that a random crop keeps; 0 is off.
+        affine_degrees: Largest random rotation, with a small shift and change of scale.
+        color_jitter: Strength of random brightness, contrast, saturation and hue, 0 to 1.
+        rand_augment: Magnitude of RandAugment, 0 to 30; 0 is off.
+        balanced_sampling: Draws training samples so that all classes come equally often.
+        keep_duplicates: Leaves training images that val or test also hold in train.
+        mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
+        std: Standard deviation of each channel, likewise.
+        cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
+    """
+
+    kind = "image"
+    files: dict[str, str] = {}  # images need none in a bundle
+
+    def __init__(
+        self,
+        root: str | None = None,
+        batch_size: int = 64,
+        num_workers: int | None = None,
+        seed: int = 0,
+        val_fraction: float = 0.1,
+        crop_padding: int = 0,
+        horizontal_flip: bool = False,
+        erasing: float = 0.0,
+        mixup: float = 0.0,
+        cutmix: float = 0.0,
+        random_resized_crop: float = 0.0,
+        affine_degrees: float = 0.0,
+        color_jitter: float = 0.0,
+        rand_augment: int = 0,
+        balanced_sampling: bool = False,
+        keep_duplicates: bool = False,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        cache_dir: str | None = None,
+    ) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"--data.batch_size must be at least 1, got {batch_size}")
+        if (mean is None) != (std is None):
+            raise ValueError("--data.mean and --data.std go together: give both or neither")
+        self.root = root
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.seed = seed
+        self.val_fraction = val_fraction
+        self.batch_augmentation = BatchAugmentation(
+            crop_padding, horizontal_flip, erasing, mixup, cutmix
+        )
+        self.sample_augmentation = SampleAugmentation(
+            random_resized_crop, affine_degrees, color_jitter, rand_augment
+        )
+        self.balanced_sampling = balanced_sampling
+        self.keep_duplicates = keep_duplicates
+        self.mean = mean
+        self.std = std
+        self.cache_dir = cache_dir
+        self.policy: LoaderPolicy | None = None
+        self.notes: list[str] = []  # what the user should know about this data
+        self.is_told = False
+
+    @abstractmethod
+    def load(self) -> ImageSplits:
+        """Acquires, decodes and splits the images; called once a process."""
+
+    @cached_property
+    def splits(self) -> ImageSplits:
+        """Loaded and checked; the findings are in `notes`."""
+        splits, duplicates = drop_duplicates(self.load(), self.keep_duplicates)
+        self.notes = [*splits.notes, *duplicates, *check_labels(splits)]
+        # in mixed order, so that the first few batches are no sample of the first class alone
+        return replace(splits, val=mixed(splits.val), test=mixed(splits.test))
+
+    def setup(self, stage: str | None = None) -> None:
+        """Loads the data; does nothing the second time."""
+        _ = self.splits
+
+    # ---- the data contract -------------------------------------------------------------
+
+    @property
+    def class_names(self) -> list[str]:
+        return self.splits.class_names
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return self.splits.train.shape
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        return {
+            "inputs": [{"name": "images", "dtype": "uint8", "shape": ["batch", *self.image_shape]}],
+            "dynamic": {"batch": [1, MAX_EXPORT_BATCH]},
+        }
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How the predictor turns a picture file into an input of this network."""
+        channels, height, width = self.image_shape
+        return {
+            "kind": "image",
+            "channels": channels,
+            "height": height,
+            "width": width,
+            "resize": "exact",
+            "resize_to": None,
+        }
+
+    @cached_property
+    def normalisation(self) -> dict[str, list[float]]:
+        """Mean and standard deviation of each channel over the training split, in 0..1."""
+        if self.mean is not None and self.std is not None:
+            self._check_channels(self.mean, self.std)
+            return {"mean": list(self.mean), "std": list(self.std)}
+        train = self.splits.train
+        if isinstance(train, FileImages):
+            train = train.subset(stratified_subset(train.targets, MEASURED_IMAGES))
+        counts = np.zeros((self.image_shape[0], 256), dtype=np.int64)
+        for images in chunks(train):  # counting levels is exact, and needs no float copy
+            counts += np.stack(
+                [np.bincount(plane.ravel(), minlength=256) for plane in images.swapaxes(0, 1)]
+            )
+        share = counts / counts.sum(axis=1, keepdims=True)
+        levels = np.arange(256) / 255
+        mean = share @ levels
+        std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
+        if not std.any():
+            raise ValueError(
+                f"all {len(train)} training images show one and the same colour: there is nothing "
+                "to learn; look at the files, or at how they were made"
+            )
+        return {"mean": mean.tolist(), "std": np.maximum(std, 1e-3).tolist()}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over class names, pixels and targets of all splits."""
+        digest = hashlib.sha256("\n".join(self.class_names).encode())
+        for split in (self.splits.train, self.splits.val, self.splits.test):
+            digest.update(repr((split.shape, split.targets.tolist())).encode())
+            digest.update(split.hashes.tobytes())
+        return digest.hexdigest()
+
+    @property
+    def train_targets(self) -> np.ndarray:
+        """int64 [M], for class weights."""
+        return self.splits.train.targets
+
+    def network_arguments(self) -> dict[str, Any]:
+        channels, height, width = self.image_shape
+        return {
+            "num_classes": len(self.class_names),
+            "in_channels": channels,
+            "image_size": (height, width),
+        }
+
+    def example_batch(self) -> tuple[Tensor, Tensor]:
+        """A few training samples in batch form."""
+        inputs, targets = self.samples("train", 8)
+        return torch.from_numpy(inputs["images"]), torch.from_numpy(targets)
+
+    def samples(
+        self, split: str, limit: int | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Inputs by name and targets of a split, unaugmented; stratified where limited."""
+        chosen = self.splits[split]
+        indices = stratified_subset(chosen.targets, limit)
+        return {"images": chosen.read(indices)}, chosen.targets[indices]
+
+    # ---- loading -----------------------------------------------------------------------
+
+    def train_dataloader(self) -> DataLoader:
+        split = self.splits.train
+        sampler = EpochBatchSampler(
+            len(split),
+            self.batch_size,
+            self.seed,
+            *self._ranks(),
+            labels=split.targets if self.balanced_sampling else None,
+        )
+        dataset = ImageDataset(
+            split,
+            self.seed,
+            self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
+            self.sample_augmentation if self.sample_augmentation.is_active else None,
+        )
+        loader = self._loader(dataset, sampler)
+        self._tell(sampler.num_dropped)
+        return loader
+
+    def val_dataloader(self) -> DataLoader:
+        return self._evaluation_loader(self.splits.val)
+
+    def test_dataloader(self) -> DataLoader:
+        return self._evaluation_loader(self.splits.test)
+
+    def on_after_batch_transfer(
+        self, batch: tuple[Tensor, ...], dataloader_idx: int
+    ) -> tuple[Tensor, Tensor]:
+        """Training batches arrive with draws and leave as (uint8 [N,C,H,W], targets)."""
+        if len(batch) == 2:
+            return batch
+        images, targets, draws = batch
+        return self.batch_augmentation(images, targets, draws, len(self.class_names))
+
+    def _evaluation_loader(self, split: ImageSet) -> DataLoader:
+        sampler = EvaluationBatchSampler(len(split), self.batch_size, *self._ranks())
+        return self._loader(ImageDataset(split), sampler)
+
+    def _loader(
+        self, dataset: ImageDataset, sampler: EpochBatchSampler | EvaluationBatchSampler
+    ) -> DataLoader:
+        trainer = self.trainer
+        policy = decide_loader_policy(
+            in_memory=not isinstance(dataset.split, FileImages) and dataset.augmentation is None,
+            on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
+            ranks_on_node=1 if trainer is None else trainer.num_devices,
+            num_workers=self.num_workers,
+            batch_bytes=sampler.rank_size * int(np.prod(self.image_shape)),
+        )
+        if isinstance(sampler, EpochBatchSampler):
+            self.policy = policy
+        return DataLoader(
+            dataset,
+            batch_sampler=sampler,  # type: ignore[arg-type]  # batches are arrays, not lists
+            collate_fn=keep_batch,  # type: ignore[arg-type]
+            # its own generator: a loader draws its base seed when iterated, and must not move
+            # the global random state
+            generator=torch.Generator().manual_seed(self.seed),
+            **policy.loader_arguments(),
+        )
+
+    def _tell(self, num_dropped: int) -> None:
+        """Prints, once and on rank 0, what the user should know about the data."""
+        if self.trainer is None or self.is_told:
+            return
+        self.is_told = True
+        dropped = f"{num_dropped} training images an epoch are left out: too few for a batch"
+        for line in (*self.notes, *([dropped] if num_dropped else []), str(self.policy)):
+            self.trainer.print(line)
+
+    def _check_channels(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        channels = self.image_shape[0]
+        if {len(mean), len(std)} != {channels} or min(std) <= 0:
+            raise ValueError(
+                f"--data.mean and --data.std need {channels} values each, std above 0; "
+                f"got {list(mean)} and {list(std)}"
+            )
+
+    def _ranks(self) -> tuple[int, int]:
+        if self.trainer is None:
+            return 1, 0
+        return self.trainer.world_size, self.trainer.global_rank

@@ -1,0 +1,101 @@
+"""What an image source delivers, and the checks of it before training.
+
+Findings are sentences for the user; what would make a run worthless is an error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from datamodules.packed_images import ImageSet
+from datamodules.splits import stratified_split
+
+SPLIT_NAMES = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class ImageSplits:
+    """Class names in label order, the splits, and what the user should know about them."""
+
+    class_names: list[str]
+    train: ImageSet
+    val: ImageSet
+    test: ImageSet
+    notes: list[str] = field(default_factory=list)
+
+    def __getitem__(self, split: str) -> ImageSet:
+        return {"train": self.train, "val": self.val, "test": self.test}[split]
+
+
+def cut_off(whole: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Takes a stratified share of the samples away; returns (rest, share)."""
+    if not 0 < fraction < 1:
+        raise ValueError(
+            f"--data.val_fraction and --data.test_fraction must lie between 0 and 1, got {fraction}"
+        )
+    share, rest = stratified_split(whole.targets, (fraction, 1 - fraction), seed)
+    return whole.subset(rest), whole.subset(share)
+
+
+def check_labels(splits: ImageSplits) -> list[str]:
+    """Checks that labels index the class names and that every class can be learned.
+
+    Returns:
+        Notes on classes that val or test does not hold.
+
+    Raises:
+        ValueError: A label outside 0..K-1, with split, row and range; a class without training
+            images; no validation images.
+    """
+    num_classes = len(splits.class_names)
+    problems, notes = [], []
+    if num_classes < 2:
+        problems.append(f"a classifier needs at least two classes, found {splits.class_names}")
+    for name in SPLIT_NAMES:
+        targets = splits[name].targets
+        outside = np.flatnonzero((targets < 0) | (targets >= num_classes))
+        if len(outside):
+            problems.append(
+                f"{name}: label {targets[outside[0]]} in row {outside[0]} lies outside "
+                f"0..{num_classes - 1} ({len(outside)} such rows); labels count from 0"
+            )
+            continue
+        missing = np.flatnonzero(np.bincount(targets, minlength=num_classes) == 0)
+        names = listing([splits.class_names[label] for label in missing])
+        if not len(targets) and name == "val":
+            problems.append("val: no images; add some, or raise --data.val_fraction")
+        elif len(missing) and name == "train":
+            problems.append(f"train: no images of {names}")
+        elif len(missing) and len(targets):
+            notes.append(f"{name} has no images of {names}")
+    if problems:
+        raise ValueError("the images cannot be used:\n  " + "\n  ".join(problems))
+    return notes
+
+
+def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[str]]:
+    """Counts images with equal pixels across splits; takes them out of train unless `keep`."""
+    notes = []
+    shared = np.isin(splits.val.hashes, splits.test.hashes)
+    if shared.any():
+        notes.append(f"{shared.sum()} images of val are also in test")
+    evaluated = np.concatenate([splits.val.hashes, splits.test.hashes])
+    leaked = np.isin(splits.train.hashes, evaluated)
+    if leaked.any():
+        outcome = " (kept)" if keep else " and were dropped from train"
+        notes.append(f"{leaked.sum()} images of train are also in val or test{outcome}")
+    if leaked.any() and not keep:
+        splits = replace(splits, train=splits.train.subset(np.flatnonzero(~leaked)))
+    return splits, notes
+
+
+def mixed(split: ImageSet) -> ImageSet:
+    """The same samples in a random, but always the same order."""
+    return split.subset(np.random.default_rng(0).permutation(len(split)))
+
+
+def listing(names: Sequence[str], limit: int = 10) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -1,0 +1,145 @@
+"""Reads every picture of a split once: finds unreadable files before training does, notes equal
+pictures, and packs the pixels where their size is fixed. What it learned is kept in the cache.
+
+M pictures, C channels, H height, W width.
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from datamodules.cache_folder import build_once
+from datamodules.image_listing import ListedImages
+from datamodules.loader_policy import usable_cpus
+from datamodules.packed_images import CHUNK, FileImages, ImageSet, PackedImages, pixel_hash
+from preprocessing.images import read_image, resize, to_array
+
+CACHE_FORMAT = 1
+ANIMATED = (".gif", ".webp")  # formats in which several frames are common
+SHOWN_FAULTS = 10
+
+
+COUNTED = (
+    "pictures had another size and were fitted",
+    "animations: the first frame was taken",
+    "pictures are of one colour",
+)
+
+
+class Decoded(NamedTuple):
+    """What one picture gave."""
+
+    pixels: np.ndarray  # uint8 [C,H,W]
+    hash: bytes
+    happened: tuple[bool, bool, bool]  # see COUNTED
+
+
+def decode_once(
+    images: ListedImages, plan: Mapping[str, Any], pack: bool, cache: Path, skip_unreadable: bool
+) -> tuple[ImageSet, list[str]]:
+    """Reads all pictures, or takes what an earlier run learned about the same files.
+
+    Args:
+        images: Paths and labels.
+        plan: The preprocessing.
+        pack: Keep the pixels; otherwise they are decoded again whenever they are read.
+        cache: The cache folder.
+        skip_unreadable: Leave unreadable files out instead of failing.
+
+    Returns:
+        The readable images, and notes for the user.
+
+    Raises:
+        ValueError: Unreadable files, with path and fault.
+    """
+    key = files_key(images, {**plan, "pack": pack, "format": CACHE_FORMAT})
+    build = functools.partial(decode_all, images, plan, pack)
+    folder = build_once(cache / "pixels" / key, build)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    notes = [f"{count} {what}" for what, count in report["counts"].items() if count]
+    unreadable = report["unreadable"]
+    if unreadable:
+        faults = "\n  ".join(list(unreadable.values())[:SHOWN_FAULTS])
+        more = f"\n  and {len(unreadable) - SHOWN_FAULTS} more"
+        faults += more if len(unreadable) > SHOWN_FAULTS else ""
+        if not skip_unreadable:
+            raise ValueError(
+                f"{len(unreadable)} of {len(images.paths)} pictures cannot be read; mend or delete "
+                f"them, or leave them out by --data.skip_unreadable true:\n  {faults}"
+            )
+        notes.append(f"{len(unreadable)} unreadable pictures were left out:\n  {faults}")
+    rows = np.setdiff1d(np.arange(len(images.targets)), [int(row) for row in unreadable])
+    hashes, targets = np.load(folder / "hashes.npy")[rows], images.targets[rows]
+    if not pack:
+        return FileImages(images.paths[rows], targets, plan, hashes), notes
+    pixels = np.load(folder / "images.npy", mmap_mode="r")
+    return PackedImages(pixels, targets, rows, hashes), notes
+
+
+def decode_all(images: ListedImages, plan: Mapping[str, Any], pack: bool, folder: Path) -> None:
+    """Fills a folder with images.npy (if `pack`), hashes.npy and report.json."""
+    count = len(images.paths)
+    print(f"reading {count} pictures once, into the cache …", flush=True)
+    shape = (count, plan["channels"], plan["height"], plan["width"])
+    packed = None
+    if pack:
+        path = folder / "images.npy"
+        packed = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    hashes = np.zeros(count, dtype="S16")
+    counts = dict.fromkeys(COUNTED, 0)
+    unreadable: dict[int, str] = {}
+    decode = functools.partial(decode_or_fault, plan)
+    with ThreadPoolExecutor(usable_cpus()) as pool:  # Pillow decodes outside the global lock
+        for start in range(0, count, CHUNK):
+            outcomes = pool.map(decode, images.paths[start : start + CHUNK])
+            for row, outcome in enumerate(outcomes, start):
+                if isinstance(outcome, str):
+                    unreadable[row] = outcome
+                    continue
+                hashes[row] = outcome.hash
+                for what, happened in zip(COUNTED, outcome.happened, strict=True):
+                    counts[what] += happened
+                if packed is not None:
+                    packed[row] = outcome.pixels
+    np.save(folder / "hashes.npy", hashes)
+    report = {"unreadable": unreadable, "counts": counts}
+    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+def decode_or_fault(plan: Mapping[str, Any], path: bytes) -> Decoded | str:
+    """Decodes one picture; a fault comes back as its message."""
+    name, size = os.fsdecode(path), (plan["height"], plan["width"])
+    try:
+        image = read_image(name, plan["channels"])
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+    original = to_array(image)
+    fits = original.shape[1:] == size
+    animated = name.lower().endswith(ANIMATED) and is_animated(name)
+    return Decoded(
+        original if fits else to_array(resize(image, size, plan["resize"], plan["resize_to"])),
+        pixel_hash(original),
+        (not fits, animated, bool((original == original[:, :1, :1]).all())),
+    )
+
+
+def is_animated(path: str) -> bool:
+    with Image.open(path) as image:
+        return bool(getattr(image, "is_animated", False))
+
+
+def files_key(images: ListedImages, settings: Mapping[str, Any]) -> str:
+    """Changes when a path, a file's size or time, or a setting changes."""
+    content = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
+    for path in images.paths:
+        status = os.stat(path) if os.path.exists(path) else None
+        content.update(path + (b"%d %d" % (status.st_size, status.st_mtime_ns) if status else b"-"))
+    return content.hexdigest()

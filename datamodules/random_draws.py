@@ -1,0 +1,30 @@
+"""Random numbers that are a function of (seed, epoch, sample): the same for any number of
+workers or ranks, for any batch composition, and after a resume."""
+
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2 = np.uint64(0x94D049BB133111EB)
+
+
+def sample_keys(seed: int, epoch: int, samples: np.ndarray) -> np.ndarray:
+    """One well-mixed uint64 [N] a sample."""
+    key = _mix(np.array([seed % 2**63, epoch], dtype=np.uint64))
+    return _mix(_mix(np.asarray(samples, dtype=np.uint64) + key[0]) + key[1])
+
+
+def uniform_draws(seed: int, epoch: int, samples: np.ndarray, num_draws: int) -> np.ndarray:
+    """float32 [N, num_draws] in [0, 1), independent over samples, epochs and draws."""
+    keys = sample_keys(seed, epoch, samples)
+    steps = np.arange(1, num_draws + 1, dtype=np.uint64)
+    bits = _mix(keys[:, None] + steps[None, :] * _GOLDEN)
+    return ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32)  # the top 24 bits
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 (Steele et al. 2014); wraps around on purpose."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _MIX1
+    values = (values ^ (values >> np.uint64(27))) * _MIX2
+    return values ^ (values >> np.uint64(31))

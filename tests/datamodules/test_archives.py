@@ -1,0 +1,111 @@
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from datamodules.archives import safe_path, unpack, unpacked
+from tests.datamodules.pictures import save_tree
+
+
+def tar_of(path: Path, *entries: tarfile.TarInfo | tuple[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for entry in entries:
+            if isinstance(entry, tarfile.TarInfo):
+                tar.addfile(entry)
+                continue
+            info = tarfile.TarInfo(entry[0])
+            info.size = len(entry[1])
+            tar.addfile(info, io.BytesIO(entry[1]))
+    return path
+
+
+def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".zip"])
+def test_a_tree_comes_out_as_it_went_in(tmp_path, suffix):
+    tree = save_tree(tmp_path / "top", {"train/a": 2, "train/b": 1})
+    archive = tmp_path / f"pictures{suffix}"
+    if suffix == ".zip":
+        with zipfile.ZipFile(archive, "w") as file:
+            for path in tree.rglob("*"):
+                file.write(path, path.relative_to(tmp_path))
+    else:
+        with tarfile.open(archive, "w:gz" if suffix == ".tar.gz" else "w") as file:
+            file.add(tree, arcname="top")
+    folder = unpacked(archive, tmp_path / "cache")
+    assert folder.name == "top"  # the one folder that holds all is stepped into
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.png")}
+    assert found == {str(path.relative_to(tree)): path.read_bytes() for path in tree.rglob("*.png")}
+    assert unpacked(archive, tmp_path / "cache") == folder
+
+
+@pytest.mark.parametrize(
+    ("entry", "match"),
+    [
+        (("../out.png", b"x"), "leads outside"),
+        (("/etc/out.png", b"x"), "leads outside"),
+        (("a/../../out.png", b"x"), "leads outside"),
+        (("..\\out.png", b"x"), "leads outside"),
+        (("C:\\out.png", b"x"), "leads outside"),
+        (special("a/link.png", tarfile.SYMTYPE, "/etc/passwd"), "link or device"),
+        (special("a/hard.png", tarfile.LNKTYPE, "good.png"), "link or device"),
+        (special("a/null", tarfile.CHRTYPE), "link or device"),
+        (special("a/pipe", tarfile.FIFOTYPE), "link or device"),
+        (("good.png", b"again"), "comes twice"),
+    ],
+)
+def test_what_an_archive_may_not_hold(tmp_path, entry, match):
+    archive = tar_of(tmp_path / "bad.tar", ("good.png", b"x"), entry)
+    with pytest.raises(ValueError, match=match) as caught:
+        unpacked(archive, tmp_path / "cache")
+    assert str(archive) in str(caught.value) or "comes twice" in str(caught.value)
+    left = [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".tar", ".lock")]
+    assert left == []
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path):
+    archive = tmp_path / "bad.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        entry = zipfile.ZipInfo("link.png")
+        entry.external_attr = 0o120777 << 16
+        file.writestr(entry, "/etc/passwd")
+    with pytest.raises(ValueError, match="link or device"):
+        unpacked(archive, tmp_path / "cache")
+
+
+def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("datamodules.archives.ALWAYS_ALLOWED", 1000)
+    archive = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a/zeros.png", bytes(50_000_000))
+    with pytest.raises(ValueError, match="a bomb"):
+        unpack(archive, tmp_path / "out")
+    assert sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.png")) < 10_000_000
+
+
+@pytest.mark.parametrize("name", ["broken.tar", "broken.tar.gz", "broken.zip"])
+def test_a_damaged_archive_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x1f\x8b garbage that is no archive" * 50)
+    with pytest.raises(ValueError, match=f"{name} cannot be unpacked"):
+        unpacked(tmp_path / name, tmp_path / "cache")
+
+
+def test_a_cut_archive_is_named_and_leaves_nothing(tmp_path):
+    tree = save_tree(tmp_path / "top", {"a": 3, "b": 3}, size=(64, 64))
+    archive = tmp_path / "cut.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(tree, arcname="top")
+    archive.write_bytes(archive.read_bytes()[:-2000])
+    with pytest.raises(ValueError, match="cut.tar.gz cannot be unpacked"):
+        unpacked(archive, tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.png"))
+
+
+def test_ordinary_names_stay():
+    assert safe_path("a/b.c/d e.png") == Path("a/b.c/d e.png")

@@ -1,0 +1,290 @@
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from datamodules.image_folder import ImageFolder
+from datamodules.packed_images import FileImages, PackedImages
+from preprocessing.images import decode_image
+from tests.datamodules.pictures import save_picture, save_tree
+
+
+def folder(root: Path, tmp_path: Path, **arguments) -> ImageFolder:
+    return ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **arguments)
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """One folder a class, 20 pictures each, 8x8."""
+    return save_tree(tmp_path / "pictures", {"a": 20, "b": 20, "c": 20})
+
+
+def test_one_tree_is_split_stratified_by_seed(tree, tmp_path):
+    data = folder(tree, tmp_path, val_fraction=0.2, test_fraction=0.25)
+    counts = [np.bincount(data.splits[name].targets).tolist() for name in ("train", "val", "test")]
+    assert counts == [[12] * 3, [3] * 3, [5] * 3]
+    again = folder(tree, tmp_path, val_fraction=0.2, test_fraction=0.25)
+    assert again.fingerprint == data.fingerprint
+    other = folder(tree, tmp_path, val_fraction=0.2, test_fraction=0.25, seed=1)
+    assert other.fingerprint != data.fingerprint
+    hashes = [set(data.splits[name].hashes) for name in ("train", "val", "test")]
+    assert len(set.union(*hashes)) == 60
+
+
+def test_given_splits_are_kept(tmp_path):
+    names = {"train/a": 4, "train/b": 4, "val/a": 1, "val/b": 2, "test/b": 3}
+    data = folder(save_tree(tmp_path / "pictures", names), tmp_path)
+    assert [len(data.splits[name]) for name in ("train", "val", "test")] == [8, 3, 3]
+    assert "test has no images of a" in data.notes
+
+
+def test_pixels_are_those_of_the_decode_function(tree, tmp_path):
+    data = folder(tree, tmp_path)
+    inputs, targets = data.samples("train")
+    assert inputs["images"].dtype == np.uint8
+    expected = {decode_image(path, data.preprocessing).tobytes() for path in tree.rglob("*.png")}
+    assert {image.tobytes() for image in inputs["images"]} <= expected
+    assert isinstance(data.splits.train, PackedImages)
+    assert isinstance(data.splits.train.images, np.memmap)
+
+
+def test_val_is_not_augmented(tree, tmp_path):
+    """Splits of one tree share no transform: only train is flipped."""
+    data = folder(tree, tmp_path, horizontal_flip=True, batch_size=60)
+    for batch in data.val_dataloader():
+        images, targets = data.on_after_batch_transfer(batch, 0)
+        assert np.array_equal(images.numpy(), data.samples("val")[0]["images"])
+    (batch,) = list(data.train_dataloader())
+    images, targets = data.on_after_batch_transfer(batch, 0)
+    plain = {image.tobytes() for image in data.samples("train")[0]["images"]}
+    unflipped = sum(image.numpy().tobytes() in plain for image in images)
+    assert 0 < unflipped < len(images)
+
+
+def test_the_second_run_decodes_nothing(tree, tmp_path, monkeypatch):
+    first = folder(tree, tmp_path)
+    first.setup()
+    monkeypatch.setattr("datamodules.pixel_cache.read_image", None)
+    again = folder(tree, tmp_path)
+    assert again.fingerprint == first.fingerprint
+    save_picture(tree / "a" / "0.png", 99)
+    with pytest.raises(TypeError):  # a changed file is read again
+        folder(tree, tmp_path).setup()
+
+
+def test_one_common_size_is_taken_as_it_is(tmp_path):
+    root = save_tree(tmp_path / "pictures", {"a": 5, "b": 5}, size=(6, 9))
+    data = folder(root, tmp_path, val_fraction=0.3)
+    assert data.image_shape == (3, 6, 9)
+    assert data.preprocessing["resize"] == "exact"
+
+
+def test_different_sizes_are_scaled_and_it_is_said(tree, tmp_path):
+    save_picture(tree / "a" / "large.png", size=(40, 90))
+    data = folder(tree, tmp_path)
+    assert data.image_shape == (3, 64, 64)
+    assert data.preprocessing["resize_to"] == 73
+    assert any("--data.image_size" in note for note in data.notes)
+
+
+def test_a_chosen_size_and_policy(tree, tmp_path):
+    data = folder(tree, tmp_path, image_size=12, resize="exact", channels=1)
+    assert data.image_shape == (1, 12, 12)
+    assert data.preprocessing == {
+        "kind": "image", "channels": 1, "height": 12, "width": 12,
+        "resize": "exact", "resize_to": None,
+    }  # fmt: skip
+    assert data.input_spec["inputs"][0]["shape"] == ["batch", 1, 12, 12]
+
+
+def test_mixed_modes_become_one_batch(tmp_path):
+    """Grey, transparent, palette, CMYK and one-pixel pictures in one batch."""
+    for number, mode in enumerate(["L", "RGBA", "P", "1"]):
+        save_picture(tmp_path / "p" / "a" / f"{number}.png", number, mode=mode)
+        save_picture(tmp_path / "p" / "b" / f"{number}.jpg", number, mode="CMYK")
+    save_picture(tmp_path / "p" / "a" / "point.png", size=(1, 1))
+    data = folder(tmp_path / "p", tmp_path, val_fraction=0.3, test_fraction=0.3, image_size=8)
+    images, targets = data.example_batch()
+    assert images.shape[1:] == (3, 8, 8)
+    assert images.dtype == torch.uint8
+
+
+def test_orientation_is_applied(tmp_path):
+    """A picture stored on its side, left half red after turning."""
+    upright = np.zeros((8, 8, 3), dtype=np.uint8)
+    upright[:, :4, 0] = 255
+    root = save_tree(tmp_path / "p", {"train/a": 2, "train/b": 2, "val/a": 2, "val/b": 1})
+    stored = Image.fromarray(np.rot90(upright, 1).copy())  # turning clockwise restores it
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored.save(root / "val" / "b" / "turned.png", exif=exif)
+    (tmp_path / "p" / "val" / "b" / "0.png").unlink()
+    data = folder(root, tmp_path, test_fraction=0.3)
+    inputs, targets = data.samples("val")
+    turned = inputs["images"][targets == 1][0]
+    assert (turned[0, :, :4] == 255).all()
+    assert (turned[0, :, 4:] == 0).all()
+
+
+def damage(tree: Path) -> dict[str, Path]:
+    """Half a JPEG, an empty file, and text that is called .png."""
+    whole = save_picture(tree / "a" / "half.jpg", size=(64, 64))
+    whole.write_bytes(whole.read_bytes()[:400])
+    (tree / "b" / "empty.png").write_bytes(b"")
+    (tree / "c" / "text.png").write_text("not a picture")
+    return {name: next(tree.rglob(name)) for name in ("half.jpg", "empty.png", "text.png")}
+
+
+def test_unreadable_files_are_all_named_before_training(tree, tmp_path):
+    damaged = damage(tree)
+    with pytest.raises(ValueError, match="3 of 63 pictures cannot be read") as caught:
+        folder(tree, tmp_path).setup()
+    assert all(str(path) in str(caught.value) for path in damaged.values())
+    assert "--data.skip_unreadable" in str(caught.value)
+
+
+def test_unreadable_files_are_skipped_on_demand_and_reported(tree, tmp_path):
+    damage(tree)
+    data = folder(tree, tmp_path, skip_unreadable=True)
+    assert sum(len(data.splits[name]) for name in ("train", "val", "test")) == 60
+    assert any("3 unreadable pictures were left out" in note for note in data.notes)
+    with pytest.raises(ValueError, match="cannot be read"):  # also from the cache
+        folder(tree, tmp_path).setup()
+
+
+def test_duplicates_across_splits_leave_train(tmp_path):
+    root = save_tree(tmp_path / "p", {"train/a": 5, "train/b": 5, "val/a": 2, "test/b": 2})
+    for number, place in enumerate(["val/a", "test/b", "train/b"]):
+        (root / place / f"copy{number}.png").write_bytes((root / "train/a/0.png").read_bytes())
+    data = folder(root, tmp_path)
+    assert len(data.splits.train) == 9
+    assert "2 images of train are also in val or test and were dropped from train" in data.notes
+    assert "1 images of val are also in test" in data.notes
+    kept = folder(root, tmp_path, keep_duplicates=True)
+    assert len(kept.splits.train) == 11
+
+
+def test_random_crops_come_from_whole_pictures_in_workers(tmp_path):
+    names = {"train/a": 6, "train/b": 6, "val/a": 2, "val/b": 2}
+    root = save_tree(tmp_path / "p", names, size=(30, 40))
+    data = folder(root, tmp_path, image_size=8, random_resized_crop=0.3, batch_size=6,
+                  test_fraction=0.2)  # fmt: skip
+    assert isinstance(data.splits.train, FileImages)
+    assert isinstance(data.splits.val, PackedImages)
+    epochs = []
+    for workers in (0, 2):
+        data.num_workers = workers
+        loader = data.train_dataloader()
+        batches = list(loader)
+        assert batches[0][0].shape == (6, 3, 8, 8)
+        loader.batch_sampler.set_epoch(1)
+        epochs.append([batches, list(loader)])
+    for alone, with_workers in zip(*epochs, strict=True):
+        for (x, y), (x2, y2) in zip(alone, with_workers, strict=True):
+            assert torch.equal(x, x2)
+            assert torch.equal(y, y2)
+    first, second = epochs[0]
+    assert not torch.equal(first[0][0], second[0][0])
+
+
+def test_beyond_the_budget_pictures_are_decoded_in_workers(tree, tmp_path):
+    data = folder(tree, tmp_path, cache_gigabytes=0.000001, num_workers=0)
+    assert isinstance(data.splits.val, FileImages)
+    packed = folder(tree, tmp_path)
+    for split in ("train", "val", "test"):
+        assert np.array_equal(data.samples(split)[0]["images"], packed.samples(split)[0]["images"])
+    assert data.fingerprint == packed.fingerprint
+    assert data.normalisation == packed.normalisation
+
+
+def test_an_archive_of_a_tree(tree, tmp_path):
+    archive = tmp_path / "pictures.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tree, arcname="top")
+    packed, plain = folder(archive, tmp_path), folder(tree, tmp_path)
+    assert packed.fingerprint == plain.fingerprint
+
+
+def test_a_table_of_pictures(tree, tmp_path):
+    table = tree / "labels.csv"
+    rows = [f"{path.relative_to(tree)},{path.parent.name}" for path in sorted(tree.rglob("*.png"))]
+    table.write_text("path,label\n" + "\n".join(rows))
+    assert folder(table, tmp_path).fingerprint == folder(tree, tmp_path).fingerprint
+    table.write_text("path,label\n" + "\n".join([*rows, "a/missing.png,a"]))
+    with pytest.raises(ValueError, match="missing.png: no such file"):
+        folder(table, tmp_path).setup()
+
+
+def test_the_first_frame_of_an_animation_counts_and_is_said(tree, tmp_path):
+    frames = [Image.new("RGB", (8, 8), (level, 0, 0)) for level in (0, 200)]
+    frames[0].save(tree / "a" / "moving.gif", save_all=True, append_images=frames[1:])
+    data = folder(tree, tmp_path)
+    data.setup()
+    assert "train: 1 animations: the first frame was taken" in data.notes
+
+
+def test_pictures_of_one_colour(tmp_path):
+    for name in ("a", "b"):
+        for number in range(8):
+            (tmp_path / "p" / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "p" / name / f"{number}.png")
+    data = folder(tmp_path / "p", tmp_path, val_fraction=0.3, keep_duplicates=True)
+    data.setup()
+    assert "train: 16 pictures are of one colour" in data.notes
+    with pytest.raises(ValueError, match="one and the same colour"):
+        _ = data.normalisation
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"root": None}, ValueError, "image_folder needs --data.root"),
+        ({"root": "/nowhere"}, FileNotFoundError, "nothing at --data.root /nowhere"),
+        ({"val_fraction": 1.5}, ValueError, "must lie between 0 and 1, got 1.5"),
+        ({"test_fraction": 0.0}, ValueError, "must lie between 0 and 1, got 0.0"),
+        ({"image_size": 0}, ValueError, "--data.image_size must be at least 1"),
+        ({"mean": [0.5], "std": [0.5]}, ValueError, "need 3 values each"),
+        ({"mean": [0.5]}, ValueError, "go together"),
+        ({"weights": "ResNet50_Weights.V9"}, ValueError, "torchvision has no such weights"),
+    ],
+)
+def test_bad_arguments(tree, tmp_path, arguments, error, match):
+    with pytest.raises(error, match=match):
+        _ = ImageFolder(
+            **{"root": str(tree), "cache_dir": str(tmp_path / "cache")} | arguments
+        ).normalisation
+
+
+def test_a_class_with_one_picture_trains(tmp_path):
+    root = save_tree(tmp_path / "p", {"a": 20, "b": 20, "rare": 1})
+    data = folder(root, tmp_path)
+    assert np.bincount(data.splits.train.targets)[2] == 1
+    assert "val has no images of rare" in data.notes
+    assert "test has no images of rare" in data.notes
+
+
+def test_pretrained_weights_bring_their_preprocessing(tree, tmp_path):
+    data = folder(tree, tmp_path, weights="ResNet50_Weights.IMAGENET1K_V2")
+    assert data.preprocessing["height"] == 224
+    assert data.preprocessing["resize_to"] == 232
+    assert data.normalisation["mean"] == [0.485, 0.456, 0.406]
+    smaller = folder(tree, tmp_path, weights="ResNet50_Weights.IMAGENET1K_V2", image_size=32)
+    assert smaller.image_shape == (3, 32, 32)
+
+
+def test_a_huge_picture_is_refused_by_name(tree, tmp_path):
+    Image.new("1", (10_000, 10_000)).save(tree / "a" / "huge.png")
+    with pytest.raises(ValueError, match=r"huge.png: more than .* pixels, refused"):
+        folder(tree, tmp_path).setup()
+
+
+def test_random_crops_from_one_tree_leave_evaluation_packed(tmp_path):
+    root = save_tree(tmp_path / "p", {"a": 20, "b": 20}, size=(30, 40))
+    data = folder(root, tmp_path, image_size=8, random_resized_crop=0.3)
+    assert isinstance(data.splits.train, FileImages)
+    assert isinstance(data.splits.val, PackedImages)
+    packed = folder(root, tmp_path, image_size=8)
+    assert np.array_equal(data.samples("train")[0]["images"], packed.samples("train")[0]["images"])

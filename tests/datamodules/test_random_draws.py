@@ -1,0 +1,27 @@
+import numpy as np
+
+from datamodules.random_draws import sample_keys, uniform_draws
+
+
+def test_draws_are_uniform_and_independent():
+    draws = uniform_draws(0, 0, np.arange(20_000), 3)
+    assert draws.dtype == np.float32
+    assert 0 <= draws.min() < draws.max() < 1
+    histogram = np.histogram(draws, bins=20, range=(0, 1))[0] / draws.size
+    assert np.abs(histogram - 0.05).max() < 0.003
+    assert np.abs(np.corrcoef(draws.T) - np.eye(3)).max() < 0.03
+    assert abs(np.corrcoef(draws[:-1, 0], draws[1:, 0])[0, 1]) < 0.03
+
+
+def test_a_draw_belongs_to_seed_epoch_and_sample():
+    samples = np.array([5, 900, 2])
+    draws = uniform_draws(1, 2, samples, 4)
+    assert np.array_equal(uniform_draws(1, 2, samples[1:], 4), draws[1:])
+    assert np.array_equal(uniform_draws(1, 2, samples, 2), draws[:, :2])
+    for other in (uniform_draws(2, 2, samples, 4), uniform_draws(1, 3, samples, 4)):
+        assert not np.isin(other, draws).any()
+
+
+def test_keys_do_not_collide():
+    keys = [sample_keys(seed, epoch, np.arange(5000)) for seed in (0, 1) for epoch in range(4)]
+    assert len(np.unique(np.concatenate(keys))) == 40_000

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from datamodules.random_draws import sample_keys
+from datamodules.sample_augmentation import SampleAugmentation
+
+KINDS = [
+    {"random_resized_crop": 0.3},
+    {"affine_degrees": 20.0},
+    {"color_jitter": 0.5},
+    {"rand_augment": 9},
+]
+
+
+def noise(num: int = 6, channels: int = 3) -> np.ndarray:
+    smooth = np.linspace(0, 255, 16 * 16).reshape(16, 16)
+    random = np.random.default_rng(0).integers(0, 255, (num, channels, 1, 1))
+    return ((smooth + random) % 256).astype(np.uint8)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("arguments", KINDS)
+def test_each_image_depends_on_its_own_key_only(arguments, channels):
+    augmentation = SampleAugmentation(**arguments)
+    images, keys = noise(channels=channels), sample_keys(0, 0, np.arange(6))
+    whole = augmentation(images, keys, (16, 16))
+    assert whole.shape == (6, channels, 16, 16)
+    assert whole.dtype == torch.uint8
+    assert torch.equal(augmentation(images[4:], keys[4:], (16, 16)), whole[4:])
+    other_epoch = augmentation(images, sample_keys(0, 1, np.arange(6)), (16, 16))
+    assert not torch.equal(other_epoch, whole)
+
+
+def test_random_resized_crop_makes_one_size_of_many():
+    images = [np.zeros((3, 20, 30), np.uint8), np.zeros((3, 9, 9), np.uint8)]
+    keys = sample_keys(0, 0, np.arange(2))
+    out = SampleAugmentation(random_resized_crop=0.5)(images, keys, (8, 12))
+    assert out.shape == (2, 3, 8, 12)
+
+
+def test_the_global_random_state_stays():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    SampleAugmentation(color_jitter=0.5)(noise(), sample_keys(0, 0, np.arange(6)), (16, 16))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_inactive_by_default():
+    assert not SampleAugmentation().is_active
+    assert SampleAugmentation(color_jitter=0.1).is_active
+
+
+def test_bad_values_are_reported_together():
+    with pytest.raises(ValueError, match="--data.affine_degrees .*; --data.color_jitter .*got 2"):
+        SampleAugmentation(affine_degrees=-1, color_jitter=2)
