@@ -20,7 +20,7 @@ import pytorch_lightning as pl
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
-from cli.checks import ignore_stray_slurm, leave_out_sync_batchnorm
+from cli.checks import adapt_to_cpu, ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
@@ -263,7 +263,7 @@ def main(argv: Sequence[str]) -> int:
     notes = [ignore_stray_slurm()]
     try:
         configuration = configure(argv)
-        notes.append(leave_out_sync_batchnorm(configuration))
+        notes += adapt_to_cpu(configuration)
     except UsageError as error:
         print(*(f"error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         return 2

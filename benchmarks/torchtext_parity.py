@@ -12,12 +12,16 @@ import time
 from pathlib import Path
 
 import numpy as np
-from torchtext.data.utils import get_tokenizer
-from torchtext.vocab import build_vocab_from_iterator
+import torchtext
 
-from datamodules.bucket_sampler import BucketBatchSampler, padding_share
-from datamodules.text_vocabulary import make_tokenizer
-from preprocessing.text import TextTokenizer
+torchtext.disable_torchtext_deprecation_warning()  # before its modules, which give it
+
+from torchtext.data.utils import get_tokenizer  # noqa: E402
+from torchtext.vocab import build_vocab_from_iterator  # noqa: E402
+
+from datamodules.bucket_sampler import BucketBatchSampler, padding_share  # noqa: E402
+from datamodules.text_vocabulary import make_tokenizer  # noqa: E402
+from preprocessing.text import TextTokenizer  # noqa: E402
 
 BATCH_SIZE = 64
 POOL = 100 * BATCH_SIZE

@@ -106,10 +106,16 @@ def ignore_stray_slurm() -> str | None:
     return None
 
 
-def leave_out_sync_batchnorm(configuration: dict[str, Any]) -> str | None:
-    """torch's SyncBatchNorm exists on GPUs only; elsewhere training goes on without it."""
-    on_gpu = configuration["accelerator"] in ("auto", *GPU_NAMES) and torch.cuda.is_available()
-    if not configuration["sync_batchnorm"] or on_gpu:
-        return None
-    configuration["sync_batchnorm"] = False
-    return "SyncBatchNorm needs GPUs: each process keeps BatchNorm statistics of its own"
+def adapt_to_cpu(configuration: dict[str, Any]) -> list[str]:
+    """Replaces what needs a GPU where training runs without one; says each in a line."""
+    accelerator = configuration["accelerator"]
+    if accelerator not in ("auto", "cpu") or (accelerator == "auto" and torch.cuda.is_available()):
+        return []
+    notes = []
+    if configuration["sync_batchnorm"]:
+        configuration["sync_batchnorm"] = False
+        notes.append("SyncBatchNorm needs GPUs: each process keeps its own BatchNorm statistics")
+    if configuration["precision"] in ("16-mixed", "16"):
+        configuration["precision"] = "bf16-mixed"
+        notes.append("float16 needs a GPU: precision bf16-mixed is used instead")
+    return notes

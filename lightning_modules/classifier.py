@@ -167,7 +167,7 @@ class Classifier(pl.LightningModule):
     # ---- optimization ------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
-        fused = can_fuse(self.model, scales_gradients=self.trainer.precision == "16-mixed")
+        fused = can_fuse(self.model, self.trainer.precision, bool(self.trainer.gradient_clip_val))
         optimizer = build_optimizer(self.model, fused, **self.optimizer_arguments)
         total_steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(total_steps):

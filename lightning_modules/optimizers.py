@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
@@ -55,12 +54,13 @@ def build_optimizer(
     return AdamW(groups, lr=rate, betas=(momentum, beta2), fused=fused)
 
 
-def can_fuse(module: nn.Module, scales_gradients: bool) -> bool:
+def can_fuse(module: nn.Module, precision: str, clips: bool) -> bool:
     """Whether a fused optimizer is safe.
 
     A fused optimizer unscales float16 gradients inside its step, which hides their true size
-    from clipping and gradient checks; complex or unusual devices have no fused kernel.
+    from clipping and gradient checks, and Lightning refuses to clip with one under any mixed
+    precision; only CPU and CUDA have fused kernels.
     """
-    return not scales_gradients and all(
-        p.device.type in ("cpu", "cuda") and torch.is_floating_point(p) for p in module.parameters()
-    )
+    if precision == "16-mixed" or (clips and precision.endswith("mixed")):
+        return False
+    return all(p.device.type in ("cpu", "cuda") for p in module.parameters())

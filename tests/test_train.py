@@ -105,6 +105,8 @@ def test_two_processes_make_one_run_with_the_same_data(tmp_path: Path, launcher:
     "arguments",
     [
         ["--precision", "bf16-mixed"],
+        ["--precision", "16-mixed", "--gradient_clip_val", "1"],
+        ["--precision", "bf16-mixed", "--gradient_clip_val", "1"],
         ["--accumulate_grad_batches", "3"],
         ["--ema.enabled", "true"],
         ["--model.checkpoint_activations", "true"],

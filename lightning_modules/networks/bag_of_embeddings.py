@@ -39,7 +39,7 @@ class BagOfEmbeddings(nn.Module):
         nn.init.normal_(self.embedding.weight[1:], std=0.1)
         if num_buckets:
             self.pair_embedding = nn.Embedding(num_buckets, embedding_dim)
-            nn.init.normal_(self.pair_embedding.weight, std=0.1)
+            nn.init.zeros_(self.pair_embedding.weight)  # an unseen pair says nothing
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(embedding_dim, num_classes)
 

@@ -7,6 +7,7 @@ N batch, C channels, H height, W width, K classes.
 """
 
 import difflib
+import pickle
 import urllib.error
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +46,6 @@ class TorchvisionNetwork(nn.Module):
         super().__init__()
         if in_channels not in (1, COLOURS):
             raise ValueError(f"torchvision networks take 1 or 3 channels, got {in_channels}")
-        self.copies = COLOURS // in_channels
         check_architecture(architecture)
         check_image_size(architecture, num_classes, image_size)
         self.layers = build(architecture, num_classes, image_size)
@@ -54,7 +54,7 @@ class TorchvisionNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """float32 [N,C,H,W] -> logits float32 [N,K]."""
-        return self.layers(images.repeat(1, self.copies, 1, 1))  # [N,3,H,W] -> [N,K]
+        return self.layers(images.expand(-1, COLOURS, -1, -1))  # [N,3,H,W] -> [N,K]
 
 
 def check_architecture(architecture: str) -> None:
@@ -85,11 +85,7 @@ def build(architecture: str, num_classes: int, image_size: tuple[int, int]) -> n
 
 
 def check_image_size(architecture: str, num_classes: int, image_size: tuple[int, int]) -> None:
-    """Sends images without content through a network without weights: shapes only.
-
-    Raises:
-        ValueError: The network cannot take images of this size.
-    """
+    """Sends images without content through a network without weights, for the shapes alone."""
     try:
         with torch.device("meta"):
             probe = build(architecture, num_classes, image_size).eval()
@@ -112,7 +108,10 @@ def find_weights(architecture: str, weights: str) -> Mapping[str, Tensor]:
     from torchvision import models
 
     if Path(weights).is_file():
-        return torch.load(weights, map_location="cpu", weights_only=True)
+        try:
+            return dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except (pickle.UnpicklingError, RuntimeError, EOFError, TypeError, ValueError) as error:
+            raise ValueError(f"--model.weights {weights} is no file of weights: {error}") from error
     known = {str(entry): entry for entry in models.get_model_weights(architecture)}
     try:
         chosen = models.get_weight(weights)
@@ -135,11 +134,7 @@ def find_weights(architecture: str, weights: str) -> Mapping[str, Tensor]:
 
 
 def fill(layers: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """Loads weights into all layers; the last may differ in its number of classes and stays new.
-
-    Raises:
-        ValueError: Any other layer is missing or has another shape.
-    """
+    """Loads weights into all layers; only the last may not fit, and then stays new."""
     own = layers.state_dict()
     head = last_layer(layers)
     fitting = {
@@ -156,5 +151,5 @@ def fill(layers: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
 
 def last_layer(layers: nn.Module) -> str:
     """Name of the last layer with parameters of its own: the one that makes the logits."""
-    names = [name for name, part in layers.named_modules() if part._parameters]
-    return names[-1]
+    parts = layers.named_modules()
+    return [name for name, part in parts if list(part.parameters(recurse=False))][-1]

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cli.checks import (
+    adapt_to_cpu,
     check_accelerator,
     check_master_port,
     check_strategy,
     ignore_stray_slurm,
-    leave_out_sync_batchnorm,
     why_no_gpu,
 )
 
@@ -102,11 +102,11 @@ def test_a_shell_inside_an_allocation_is_no_slurm_task(monkeypatch: pytest.Monke
     ("accelerator", "has_gpu", "stays"),
     [("auto", True, True), ("cuda", True, True), ("auto", False, False), ("cpu", True, False)],
 )
-def test_synchronised_batchnorm_is_left_out_where_it_cannot_run(
+def test_what_needs_a_gpu_is_replaced_on_a_cpu(
     monkeypatch: pytest.MonkeyPatch, accelerator: str, has_gpu: bool, stays: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    configuration = {"accelerator": accelerator, "sync_batchnorm": True}
-    note = leave_out_sync_batchnorm(configuration)
+    configuration = {"accelerator": accelerator, "sync_batchnorm": True, "precision": "16-mixed"}
+    assert len(adapt_to_cpu(configuration)) == (0 if stays else 2)
     assert configuration["sync_batchnorm"] is stays
-    assert (note is None) is stays
+    assert configuration["precision"] == ("16-mixed" if stays else "bf16-mixed")

@@ -41,9 +41,20 @@ def test_fused_takes_the_same_step(module: nn.Module, name: str) -> None:
     torch.testing.assert_close(results[0], results[1])
 
 
-def test_float16_scaling_forbids_fusing(module: nn.Module) -> None:
-    assert can_fuse(module, scales_gradients=False)
-    assert not can_fuse(module, scales_gradients=True)
+@pytest.mark.parametrize(
+    ("precision", "clips", "expected"),
+    [
+        ("32-true", True, True),
+        ("bf16-mixed", False, True),
+        ("bf16-mixed", True, False),
+        ("16-mixed", False, False),
+        ("16-mixed", True, False),
+    ],
+)
+def test_scaling_and_clipping_decide_about_fusing(
+    module: nn.Module, precision: str, clips: bool, expected: bool
+) -> None:
+    assert can_fuse(module, precision, clips) is expected
 
 
 @pytest.mark.parametrize(

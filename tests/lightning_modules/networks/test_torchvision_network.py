@@ -108,3 +108,10 @@ def test_a_checkpoint_needs_the_pretrained_weights_no_more(weights):
     rebuilt = load_deployed({"description": description, "state_dict": state})
     for name, value in network.state_dict().items():
         assert torch.equal(rebuilt.network.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", b"PK"])
+def test_a_file_that_holds_no_weights(tmp_path, content):
+    (tmp_path / "weights.pth").write_bytes(content)
+    with pytest.raises(ValueError, match="weights.pth is no file of weights"):
+        TorchvisionNetwork(3, (32, 32), 5, weights=str(tmp_path / "weights.pth"))

@@ -1,4 +1,4 @@
-"""What the gradient check costs in training: `python -m benchmarks.gradient_check`.
+"""What the gradient check costs in training: `python -m benchmarks.gradient_check_cost`.
 
 Each round times the same steps of the digits network without the check and with every step
 measured; the difference over `every_n_steps` is the cost at the default interval.
@@ -84,7 +84,7 @@ def main() -> None:
     }
     for name, value in result.items():
         print(f"{name:30} {value}")
-    path = Path("build") / "benchmarks" / "gradient_check.json"
+    path = Path("build") / "benchmarks" / "gradient_check_cost.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
 
