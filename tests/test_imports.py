@@ -17,7 +17,7 @@ from tests.import_order import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-LINE_BUDGET = 6000
+LINE_BUDGET = 8500
 
 RULES = [arrow_violations, package_violations, heavy_violations, name_violations]
 
@@ -205,9 +205,9 @@ def test_vague_name_is_found(tmp_path: Path) -> None:
 def test_lines_are_counted_outside_of_tests_and_benchmarks(tmp_path: Path) -> None:
     before = count_lines(make_tree(tmp_path, {}))
     more = {
-        "ops/swish.py": "import torch\n\n\n# end",
+        "ops/swish.py": '"""What."""\nimport torch\n\n\ndef f():\n    """Why."""\n    return 1\n# end',
         "tests/test_export.py": "\n" * 9,
         "benchmarks/training.py": "\n" * 9,
         ".venv/site.py": "\n" * 9,
     }
-    assert count_lines(make_tree(tmp_path, more)) == before + 3
+    assert count_lines(make_tree(tmp_path, more)) == before + 2
