@@ -1,7 +1,7 @@
 """Batches of texts of similar length, so that little is padding.
 
-Texts are sorted by length with a local shuffle: each moves by at most `WINDOW_BATCHES` batches, by
-chance. The borders between batches lie at the same places in every epoch, so that their number,
+Texts are sorted by length with a local shuffle: each moves by at most `WINDOW_SHARE` of all places,
+by chance. The borders between batches lie at the same places in every epoch, so that their number,
 which learning-rate schedules count on, never changes; what fills them does. Order is a function of
 (seed, epoch) alone. Sizes are global: rank r of R takes every R-th text of each batch.
 """
@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 
 from datamodules.samplers import EpochIndices, per_rank_batch_size
 
-WINDOW_BATCHES = 8
+WINDOW_SHARE = 0.02
 
 
 class BucketBatchSampler(Sampler[EpochIndices]):
@@ -52,12 +52,10 @@ class BucketBatchSampler(Sampler[EpochIndices]):
         self.epoch = 0
         self.rank_size = per_rank_batch_size(batch_size, world_size)
         longest_first = np.sort(lengths)[::-1]
+        self.window = max(1, int(WINDOW_SHARE * len(lengths))) if training else 1
         if batch_tokens is None:
-            self.window = WINDOW_BATCHES * batch_size if training else 1
             borders = np.arange(0, len(lengths), batch_size)
         else:
-            typical = max(1, batch_tokens // max(int(np.median(lengths)), 1))
-            self.window = WINDOW_BATCHES * typical if training else 1
             borders = token_borders(longest_first, batch_tokens, world_size, self.window)
         self.sizes = np.diff(np.append(borders, len(lengths)))
         if training:

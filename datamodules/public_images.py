@@ -43,11 +43,7 @@ class PublicImages(ImageDataModule):
 
     @property
     def folder(self) -> Path:
-        """Where the published files lie or are put.
-
-        Raises:
-            FileNotFoundError: --data.root names no folder.
-        """
+        """Where the published files lie or are put."""
         if self.root is None:
             return cache_folder(self.cache_dir) / "downloads" / self.torchvision_class.lower()
         if not Path(self.root).is_dir():
@@ -59,11 +55,7 @@ class PublicImages(ImageDataModule):
         """Addresses and MD5 of a published file."""
 
     def find(self, name: str) -> Path:
-        """A published file at one of the usual places below the folder, else downloaded.
-
-        Raises:
-            ValueError: It is not there and cannot be fetched; says where to put it.
-        """
+        """A published file at one of the usual places below the folder, else downloaded."""
         for place in (".", "raw", f"{self.torchvision_class}/raw"):
             for known in (name, name.removesuffix(".gz")):
                 if (self.folder / place / known).is_file():
@@ -98,11 +90,7 @@ class MNIST(PublicImages):
     names: tuple[str, ...] = tuple(str(digit) for digit in range(10))
 
     def read(self) -> tuple[list[str], Arrays, Arrays]:
-        parts = [
-            self._read_part(f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz")
-            for part in ("train", "t10k")
-        ]
-        return list(self.names), parts[0], parts[1]
+        return list(self.names), self._read_part("train"), self._read_part("t10k")
 
     def published(self, name: str) -> tuple[list[str], str]:
         from torchvision import datasets  # loads slowly; only a download needs it
@@ -110,11 +98,12 @@ class MNIST(PublicImages):
         source = getattr(datasets, self.torchvision_class)
         return [f"{mirror}{name}" for mirror in source.mirrors], dict(source.resources)[name]
 
-    def _read_part(self, images_name: str, labels_name: str) -> Arrays:
-        paths = self.find(images_name), self.find(labels_name)
-        images, labels = read_idx(paths[0], num_axes=3), read_idx(paths[1], num_axes=1)
+    def _read_part(self, part: str) -> Arrays:
+        path = self.find(f"{part}-images-idx3-ubyte.gz")
+        images = read_idx(path, num_axes=3)
+        labels = read_idx(self.find(f"{part}-labels-idx1-ubyte.gz"), num_axes=1)
         if len(images) != len(labels):
-            raise ValueError(f"{paths[0]}: {len(images)} images, but {len(labels)} labels")
+            raise ValueError(f"{path}: {len(images)} images, but {len(labels)} labels")
         return images[:, None], labels.astype(np.int64)  # [M,1,H,W], [M]
 
 
@@ -191,11 +180,7 @@ class CIFAR100(CIFAR10):
 
 
 def read_idx(path: Path, num_axes: int) -> np.ndarray:
-    """Reads an IDX file of bytes, gzipped or not: uint8 with `num_axes` axes.
-
-    Raises:
-        ValueError: It is damaged, or something else.
-    """
+    """Reads an IDX file of bytes, gzipped or not: uint8 with `num_axes` axes."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
@@ -228,11 +213,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read_pickle(content: bytes, name: str) -> dict[str, Any]:
-    """A dictionary of arrays and plain values.
-
-    Raises:
-        ValueError: It is damaged, or holds anything else.
-    """
+    """A dictionary of arrays and plain values; ValueError for anything else."""
     try:
         value = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError) as error:

@@ -205,7 +205,7 @@ def test_vague_name_is_found(tmp_path: Path) -> None:
 def test_lines_are_counted_outside_of_tests_and_benchmarks(tmp_path: Path) -> None:
     before = count_lines(make_tree(tmp_path, {}))
     more = {
-        "ops/swish.py": '"""What."""\nimport torch\n\n\ndef f():\n    """Why."""\n    return 1\n# end',
+        "ops/swish.py": '"""What."""\nimport torch\n\n\ndef f():\n    """Why."""\n    return 1\n',
         "tests/test_export.py": "\n" * 9,
         "benchmarks/training.py": "\n" * 9,
         ".venv/site.py": "\n" * 9,
