@@ -56,6 +56,7 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
     expected = [
         r"small_cnn \([\d,]+ parameters\) on digits, 1 x cpu, precision 32-true, seed 0",
         r"run folder: .*",
+        r"loading: 0 workers \(samples are in memory\)",
         r"lr finder: found [\d.e-]+ \(.*\)",
         *[rf"epoch {n}/4  train/loss .*  val/accuracy [\d.]+  lr .* s" for n in (1, 2, 3, 4)],
         r"test, 750 samples *",

@@ -27,6 +27,7 @@ def test_the_line_shows_what_was_logged() -> None:
 def test_piped_output_is_one_line_an_epoch(tmp_path: Path, capsys) -> None:
     fit(tmp_path, EpochProgress())
     lines = capsys.readouterr().out.splitlines()
+    assert lines.pop(0).startswith("loading: ")
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert all("val/accuracy" in line and "train/loss" in line for line in lines)
 

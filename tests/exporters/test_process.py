@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from exporters.process import ChildError, run_child
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def answer(value: int) -> tuple[int, int]:
@@ -50,7 +53,21 @@ def test_results_come_from_another_process(tmp_path: Path) -> None:
 
 
 def test_children_have_torch_but_not_lightning(tmp_path: Path) -> None:
-    assert run_child(imports_torch, timeout=60, log=tmp_path / "log") == (True, False)
+    """Asked in an interpreter of its own: here, other tests may have started a server before."""
+    script = f"""
+from pathlib import Path
+from exporters.process import run_child, start_server
+from tests.exporters.test_process import imports_torch
+if __name__ == "__main__":
+    start_server()
+    print(run_child(imports_torch, timeout=60, log=Path({str(tmp_path / "log")!r})))
+"""
+    (tmp_path / "ask.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, str(tmp_path / "ask.py")], capture_output=True, text=True, env=environment
+    )
+    assert result.stdout == "(True, False)\n", result.stderr
 
 
 @pytest.mark.parametrize(

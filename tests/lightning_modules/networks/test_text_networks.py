@@ -18,6 +18,9 @@ every_network = pytest.mark.parametrize("name", ARGUMENTS)
 def build(name: str) -> nn.Module:
     torch.manual_seed(0)
     network = network_class(name)(vocab_size=200, num_classes=3, **ARGUMENTS[name])
+    for parameter in network.parameters():
+        if not parameter.any():  # what starts at zero would hide what it is for
+            nn.init.normal_(parameter, std=0.1)
     return network.eval()
 
 
