@@ -141,7 +141,8 @@ def test_a_real_offline_run_without_key_or_terminal(tmp_path: Path, fails: bool)
         if r.HasField("history")
         for item in r.history.item
     }
-    assert fails or {"val/accuracy", "train/loss", "test/predictions"} <= logged
+    tables = {"test/predictions/path", "test/confusion_matrix/path"}
+    assert fails or {"val/accuracy", "train/loss", *tables} <= logged
 
 
 def read_records(path: Path) -> list[Any]:
