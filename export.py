@@ -92,19 +92,20 @@ def export(arguments: argparse.Namespace) -> int:
     from exporters.pipeline import Pipeline, Settings
     from exporters.report import print_report
 
-    checkpoint: Path = arguments.ckpt
+    # absolute, since a format's child may work in a scratch folder
+    checkpoint: Path = arguments.ckpt.absolute()
     if not checkpoint.is_file():
-        raise FileNotFoundError(f"no checkpoint at {checkpoint}")
+        raise FileNotFoundError(f"no checkpoint at {arguments.ckpt}")
     folder = checkpoint.resolve().parent
     run = folder.parent if folder.name == "checkpoints" else folder
-    samples = arguments.samples or run / "samples"
+    samples = (arguments.samples or run / "samples").absolute()
     if arguments.root is not None:
         sample_from_data(checkpoint, arguments.root, samples, arguments.timeout)
     settings = Settings(
         checkpoint,
         arguments.formats or list(DEFAULT_FORMATS),
         samples,
-        arguments.output or run / "export",
+        (arguments.output or run / "export").absolute(),
         Limits(
             arguments.max_drop,
             arguments.max_drop_fp32,
@@ -117,11 +118,16 @@ def export(arguments: argparse.Namespace) -> int:
     console = Console(highlight=False)
     manifest = Pipeline(settings, load, console).run()
     print_report(manifest, console)
-    console.print(f"Bundle: {settings.output}", markup=False, soft_wrap=True)
+    console.print(f"Bundle: {shortest(settings.output)}", markup=False, soft_wrap=True)
     requested = arguments.formats or []
     if arguments.requested is not None:
         requested = [name for name in arguments.requested.split(",") if name]
     return exit_code(manifest["artifacts"], requested)
+
+
+def shortest(path: Path) -> Path:
+    """Relative where it lies below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def sample_from_data(checkpoint: Path, root: str, samples: Path, timeout: float) -> None:
