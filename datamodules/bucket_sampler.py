@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 
 from datamodules.samplers import EpochIndices, per_rank_batch_size
 
-WINDOW_SHARE = 0.02
+WINDOW_SHARE = 0.01
 
 
 class BucketBatchSampler(Sampler[EpochIndices]):
