@@ -4,12 +4,13 @@ ARGS ?=
 
 python = "$(VENV)/bin/python"
 
-.PHONY: help environment train test bench lock clean
+.PHONY: help environment train test bench torchtext lock clean
 
 help:
 	@echo 'make train   train, test and export (ARGS="--max_epochs 3" are its flags)'
 	@echo 'make test    lint, type check and all tests (ARGS="tests/test_imports.py" go to pytest)'
 	@echo 'make bench   speed against bare Lightning and plain PyTorch'
+	@echo 'make torchtext ARGS=FILE   our tokens, ids and order against torchtext itself'
 	@echo 'make lock    requirements.lock anew from pyproject.toml (needs uv)'
 	@echo 'make clean   remove the environment and caches; runs/ stays'
 	@echo 'VENV=folder places the environment, PYTHON=interpreter chooses its Python'
@@ -28,6 +29,12 @@ test: environment
 
 bench: environment
 	@$(python) -m benchmarks.training $(ARGS)
+
+# An environment of its own: torchtext 0.18 needs torch 2.3, which is for Python 3.8 to 3.12.
+torchtext:
+	@test -d .venv-torchtext || python3 -m venv .venv-torchtext
+	@.venv-torchtext/bin/python -m pip install --quiet -r benchmarks/torchtext_requirements.txt
+	@.venv-torchtext/bin/python -m benchmarks.torchtext_parity $(ARGS)
 
 lock:
 	@command -v uv >/dev/null || { echo 'error: uv is not installed: pip install uv' >&2; exit 1; }

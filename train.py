@@ -51,6 +51,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
     normalisation = data.normalisation if data.kind == "image" else None
     built = network(**typed_arguments(network, arguments))
+    if data.kind == "text":
+        data.initialise(built)
     model = deploy(built, data.kind, normalisation)
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are

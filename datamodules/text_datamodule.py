@@ -119,6 +119,7 @@ class TextDataModule(pl.LightningDataModule):
         self.vectors = vectors
         self.cache_dir = cache_dir
         self.policy: LoaderPolicy | None = None
+        self.is_told = False
 
     @abstractmethod
     def find(self) -> dict[str, TextSource]:
@@ -237,7 +238,12 @@ class TextDataModule(pl.LightningDataModule):
     # ---- loading -----------------------------------------------------------------------
 
     def train_dataloader(self) -> DataLoader:
-        return self._loader("train", training=True)
+        loader = self._loader("train", training=True)
+        if self.trainer is not None and not self.is_told:
+            self.is_told = True  # once, though the loader is built several times
+            for line in (*self.notes, str(self.policy)):
+                self.trainer.print(line)
+        return loader
 
     def val_dataloader(self) -> DataLoader:
         return self._loader("val", training=False)

@@ -12,11 +12,13 @@ import pytest
 import torch
 import yaml
 
+from cli.configuration import build_data, configure
 from cli.problems import is_message
 from datamodules import DATAMODULES
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
-from train import main
+from tests.tiny_sources import write_texts
+from train import build_model, main
 
 ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "4", "--optimizer.lr", "0.01"]
@@ -186,6 +188,20 @@ def test_two_runs_are_identical_when_deterministic(tmp_path: Path) -> None:
     ]
     for name, value in states[0]["state_dict"].items():
         assert torch.equal(value, states[1]["state_dict"][name]), name
+
+
+def test_word_vectors_reach_the_embedding(tmp_path: Path) -> None:
+    write_texts(tmp_path / "texts", "{label}/{number}.txt")
+    (tmp_path / "a.vec").write_text("says " + "7.5 " * 16 + "\n")
+    arguments = ["--data", "text_files", "--model", "bag_of_embeddings"]
+    arguments += ["--model.embedding_dim", "16", "--data.vectors", str(tmp_path / "a.vec")]
+    arguments += ["--data.root", str(tmp_path / "texts"), "--data.cache_dir", str(tmp_path / "c")]
+    configuration = configure(arguments)
+    data = build_data(configuration)
+    data.setup("fit")
+    weights = build_model(configuration, data).state_dict()
+    rows = [value for value in weights.values() if value.ndim == 2 and value.shape[1] == 16]
+    assert any((row == 7.5).all() for value in rows for row in value)
 
 
 NETWORK_WITH_OBJECTS = """
