@@ -1,6 +1,7 @@
 """What somebody who forks the project does: adds a network in three steps, deletes a piece."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -61,14 +62,14 @@ def test_the_readmes_three_steps_add_a_network(tmp_path: Path) -> None:
     section = readme.partition("## Add your own network")[2].partition("\n## ")[0]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     line = re.search(r'^\s*("\w+": "lightning_modules\.networks\..*",)$', section, re.MULTILINE)
-    command = re.search(r"python train\.py (--model .*)", section)
+    command = re.search(r"python train\.py (--model [\w .-]+)", section)
     assert code
     assert line
     assert command
     copy = copy_checkout(tmp_path / "fork")
     module = re.search(r'"lightning_modules\.networks\.(\w+)\.', line[1])
     assert module
-    (copy / "lightning_modules" / "networks" / f"{module[1]}.py").write_text(code[1])
+    (copy / "lightning_modules" / "networks" / f"{module[1]}.py").write_text(textwrap.dedent(code[1]))
     table = copy / "lightning_modules" / "networks" / "__init__.py"
     table.write_text(table.read_text().replace("] = {\n", "] = {\n    " + line[1] + "\n", 1))
     log = tmp_path / "log"
