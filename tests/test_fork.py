@@ -69,8 +69,9 @@ def test_the_readmes_three_steps_add_a_network(tmp_path: Path) -> None:
     copy = copy_checkout(tmp_path / "fork")
     module = re.search(r'"lightning_modules\.networks\.(\w+)\.', line[1])
     assert module
-    (copy / "lightning_modules" / "networks" / f"{module[1]}.py").write_text(textwrap.dedent(code[1]))
-    table = copy / "lightning_modules" / "networks" / "__init__.py"
+    networks = copy / "lightning_modules" / "networks"
+    (networks / f"{module[1]}.py").write_text(textwrap.dedent(code[1]))
+    table = networks / "__init__.py"
     table.write_text(table.read_text().replace("] = {\n", "] = {\n    " + line[1] + "\n", 1))
     log = tmp_path / "log"
     arguments = [*command[1].split(), "--max_epochs", "2", "--export.formats", "onnx"]
