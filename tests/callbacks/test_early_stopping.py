@@ -45,8 +45,10 @@ def test_a_misspelt_metric_is_found_before_the_first_epoch(tmp_path: Path) -> No
     assert trainer.global_step == 0
 
 
-def test_check_monitor_accepts_what_is_logged() -> None:
-    check_monitor("val/f1", ["val/f1"], "early_stopping")
+def test_only_a_name_that_is_logged_is_accepted() -> None:
+    check_monitor("val/f1", ["val/loss", "val/f1"], "early_stopping")
+    with pytest.raises(ValueError, match=r"val/f2: nothing logs that name; did you mean val/f1\?"):
+        check_monitor("val/f2", ["val/loss", "val/f1"], "early_stopping")
 
 
 @pytest.mark.parametrize(
