@@ -5,9 +5,10 @@ happen: configuration, data, model, callbacks, fit, test, export.
 """
 
 import os
-import subprocess
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,24 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed before CUD
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytorch_lightning as pl
+from rich.console import Console
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.exact_resume import ExactResume
 from callbacks.metrics_csv import MetricsCsv
+from callbacks.non_finite import NonFiniteError
 from callbacks.progress import EpochProgress
+from callbacks.replay import Replay, Reproduced
 from cli.checks import adapt_to_cpu, ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
+from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
-from cli.run_folder import create_run_folder, is_rank_zero
+from cli.provenance import git_commit, library_versions
+from cli.resume import check_changes, lock_run_folder
+from cli.run_folder import create_run_folder, is_rank_zero, shortest
+from cli.stop_signals import StopSignals
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
@@ -35,6 +44,7 @@ from lightning_modules.deployed import (
     read_checkpoint,
     typed_arguments,
 )
+from lightning_modules.first_non_finite import find_first_non_finite
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -86,6 +96,7 @@ def build_trainer(
 ) -> pl.Trainer:
     arguments = trainer_arguments(configuration)
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
+    metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
     return pl.Trainer(
         **arguments
         | {
@@ -93,96 +104,59 @@ def build_trainer(
             "enable_model_summary": bool(arguments["enable_model_summary"]),
             "num_sanity_val_steps": arguments["num_sanity_val_steps"] or 0,
         },
-        callbacks=[*parts.values(), *progress],
-        logger=build_loggers(configuration, folder),
+        callbacks=[ExactResume(metrics), *parts.values(), *progress],
+        logger=[metrics, *build_loggers(configuration, folder)] if folder else False,
         profiler=build_profiler(configuration["profiler"], folder),
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
-        enable_checkpointing="checkpoint" in parts,
+        enable_checkpointing=False,  # `Checkpointing` does it, between two steps
         default_root_dir=folder,
         log_every_n_steps=1,
     )
 
 
-def build_loggers(configuration: Configuration, folder: Path | None) -> list[Any]:
-    if configuration["fast_dev_run"]:
-        return []
-    loggers: list[Any] = [MetricsCsv(folder / "metrics.csv" if folder else None)]
-    if configuration["logger"] == "tensorboard":
-        from pytorch_lightning.loggers import TensorBoardLogger
-
-        loggers.append(TensorBoardLogger(folder or ".", name="tensorboard", version=""))
-    if configuration["logger"] == "wandb":
-        from callbacks.wandb_report import build_wandb_logger
-
-        project = configuration["wandb"]["project"]
-        loggers.append(build_wandb_logger(folder, project, configuration["experiment"]))
-    for logger in loggers[1:]:
-        logger.log_hyperparams(configuration)
-    return loggers
-
-
-def build_profiler(name: str | None, folder: Path | None) -> Any:
-    if name is None:
-        return None
-    from pytorch_lightning import profilers
-
-    kinds = {
-        "simple": profilers.SimpleProfiler,
-        "advanced": profilers.AdvancedProfiler,
-        "pytorch": profilers.PyTorchProfiler,
-    }
-    return kinds[name](dirpath=folder, filename="profile")
-
-
-def library_versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("torch", "pytorch-lightning", "torchmetrics", "numpy")}
-
-
-def git_commit() -> str | None:
-    """The commit this code is at, with "-dirty" where files differ from it."""
-    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None
-
-
 # ---- the job ------------------------------------------------------------------------------
 
 
-def run(configuration: Configuration) -> int:
-    """Fit, test and export; returns the exit code."""
+def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> int:
+    """Fit, test and export; returns the exit code. `held` keeps the lock of the run folder."""
     pl.seed_everything(configuration["seed"], workers=True, verbose=False)
     data = build_data(configuration)
     data.prepare_data()
     data.setup()
     model = build_model(configuration, data)
-    start_from = configuration["test_only"] or configuration["resume"]
-    if start_from:
-        check_same_model(start_from, read_checkpoint(start_from)["description"], model)
     if configuration["test_only"]:
+        check_same_model(configuration["test_only"], configuration, model)
         return run_test_only(configuration, model, data)
-    folder = prepare_folder(configuration)
+    if configuration["replay"]:
+        return run_replay(configuration, model, data, configuration["replay"])
+    if configuration["resume"]:
+        check_same_model(configuration["resume"], configuration, model)
+    folder = prepare_folder(configuration, held)
     parts = build_callbacks(configuration)
-    bind_callbacks(parts, folder, configuration["allow_external_code"])
+    bind_callbacks(parts, configuration, folder, signals)
     trainer = build_trainer(configuration, parts, folder)
     print_start(configuration, model, trainer, folder)
-    trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
+    try:
+        trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
+    except NonFiniteError as error:
+        explain(error, configuration, data, folder)
+        raise
     if configuration["fast_dev_run"]:
         trainer.test(model, datamodule=data, verbose=False)
         return 0
     export, checkpoint = parts.get("export"), parts.get("checkpoint")
     best = checkpoint.best_path if checkpoint else None
-    if export:
-        export.start(trainer, data, best)
-    trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
-    if not trainer.is_global_zero:
-        return 0
-    code = export.wait() if export else 0
+    try:
+        if export:
+            export.start(trainer, data, best)
+        trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
+        if not trainer.is_global_zero:
+            return 0
+        code = export.wait() if export else 0
+    finally:
+        if export:
+            export.stop()
     if "wandb" in parts and folder:
         parts["wandb"].log_bundle(folder / "export")
         parts["wandb"].finish()
@@ -199,19 +173,63 @@ def run_test_only(configuration: Configuration, model: Classifier, data: Any) ->
     return 0
 
 
-def prepare_folder(configuration: Configuration) -> Path | None:
+def explain(
+    error: NonFiniteError, configuration: Configuration, data: Any, folder: Path | None
+) -> None:
+    """Leaves a file that repeats the failing step, and repeats it once to say where it fails."""
+    last = folder / "checkpoints" / "last.ckpt" if folder else None
+    if last is None or not last.is_file() or not is_rank_zero():
+        return
+    path = last.with_name(f"replay-step-{error.last_step}.ckpt")
+    steps = {"replay": {"first_step": error.first_step, "last_step": error.last_step}}
+    AtomicCheckpointIO().save_checkpoint(read_checkpoint(last) | steps, path)
+    print(f"{error}\nrepeat it with:\n  python train.py --replay {shortest(path)}")
+    if configuration["num_nodes"] == 1 and "LOCAL_RANK" not in os.environ:
+        run_replay(configuration, build_model(configuration, data), data, str(path))
+
+
+def run_replay(configuration: Configuration, model: Classifier, data: Any, path: str) -> int:
+    """Goes on from a replay file until the value that is not finite is found again."""
+    steps = read_checkpoint(path).get("replay")
+    if steps is None:
+        raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
+    kept = ("unfreeze", "ema")  # what takes part in the mathematics
+    parts = {k: v for k, v in build_callbacks(configuration).items() if k in kept}
+    replay = Replay(find_first_non_finite, **steps)
+    trainer = build_trainer(configuration, parts | {"replay": replay}, None)
+    try:
+        with warnings.catch_warnings():  # that the other callbacks are missing is meant
+            warnings.filterwarnings("ignore", "Be aware that when using `ckpt_path`", UserWarning)
+            trainer.fit(model, datamodule=data, ckpt_path=path)
+    except Reproduced as found:
+        print(f"reproduced: {found}")
+        return 0
+    print(f"not reproduced: steps {replay.first_step} to {replay.last_step} were finite this time")
+    return 1
+
+
+def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None:
     """The run folder, with the configuration inside; a resumed run goes on in its own."""
     if configuration["fast_dev_run"]:
         return None
+    folder = None
     if configuration["resume"]:
-        return Path(configuration["resume"]).resolve().parent.parent
-    folder = create_run_folder(configuration["runs_dir"], configuration["experiment"])
+        resumed = Path(configuration["resume"]).resolve().parent.parent
+        # a checkpoint that was taken out of its run starts a new folder
+        folder = resumed if (resumed / "config.yaml").is_file() else None
+    folder = folder or create_run_folder(configuration["runs_dir"], configuration["experiment"])
     if folder and is_rank_zero():
+        held.callback(os.close, lock_run_folder(folder))
         (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
     return folder
 
 
-def bind_callbacks(parts: Mapping[str, Any], folder: Path | None, external: bool) -> None:
+def bind_callbacks(
+    parts: Mapping[str, Any],
+    configuration: Configuration,
+    folder: Path | None,
+    signals: StopSignals,
+) -> None:
     """Hands callbacks what their flags cannot: the run folder and other parts of the project."""
     for key in ("lr_finder", "test_report", "learning_curves", "wandb"):
         if key in parts:
@@ -221,24 +239,35 @@ def bind_callbacks(parts: Mapping[str, Any], folder: Path | None, external: bool
 
         parts["gradient_check"].bind(folder, check_model)
     if "checkpoint" in parts:
-        parts["checkpoint"].bind(folder / "checkpoints" if folder else None)
+        checkpoints = folder / "checkpoints" if folder else None
+        parts["checkpoint"].bind(checkpoints, signals, configuration["checkpoint_every"])
     if "export" in parts:
         from exporters.spec import check_export
 
+        external = configuration["allow_external_code"]
         parts["export"].bind(folder, check_export, PROJECT / "export.py", external)
 
 
-def check_same_model(path: str, description: Mapping[str, Any], model: Classifier) -> None:
-    """Refuses a checkpoint of another network or other classes.
+def check_same_model(path: str, configuration: Configuration, model: Classifier) -> None:
+    """Refuses a checkpoint of another network, other classes, or a changed training.
 
     Raises:
         ValueError: What differs.
     """
+    description = read_checkpoint(path)["description"]
     for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
         if description[key] != model.description[key]:
             raise ValueError(
                 f"{path} was trained with {name} {description[key]}, but this run has "
                 f"{model.description[key]}"
+            )
+    if configuration["resume"]:
+        allowed = configuration["allow_changes"]
+        check_changes(description["config"], recorded(configuration), allowed, Console())
+        if description["fingerprint"] != model.description["fingerprint"] and not allowed:
+            raise ValueError(
+                f"{path} was trained on other data than {configuration['data']['name']} gives now "
+                "(their fingerprints differ); add --allow_changes if that is meant"
             )
 
 
@@ -262,6 +291,12 @@ def print_start(
 def main(argv: Sequence[str]) -> int:
     """Runs; turns expected errors into one message and an exit code."""
     hide_known_warnings()
+    extra = [word for word in argv if word == "--allow_external_code"]
+    with StopSignals(extra) as signals, ExitStack() as held:
+        return run_safely(argv, signals, held)
+
+
+def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> int:
     notes = [ignore_stray_slurm()]
     try:
         configuration = configure(argv)
@@ -275,7 +310,7 @@ def main(argv: Sequence[str]) -> int:
     if is_rank_zero():
         print(*(f"{note}\n" for note in notes if note), sep="", end="")
     try:
-        return run(configuration)
+        return run(configuration, signals, held)
     except Exception as error:
         if not is_message(error):
             raise

@@ -4,6 +4,8 @@ To remove one: delete its file, its test and its line here.
 """
 
 CALLBACKS: dict[str, str] = {
+    "non_finite": "callbacks.non_finite.NonFinite",  # before a checkpoint could keep the fault
+    "checkpoint": "callbacks.checkpointing.Checkpointing",  # before averaged weights take over
     "unfreeze": "callbacks.unfreeze.Unfreeze",  # before the rate finder, which then sees it frozen
     "lr_finder": "callbacks.lr_finder.LRFinder",
     "early_stopping": "callbacks.early_stopping.EarlyStopping",
@@ -13,5 +15,4 @@ CALLBACKS: dict[str, str] = {
     "learning_curves": "callbacks.learning_curves.LearningCurves",
     "wandb": "callbacks.wandb_report.WandbReport",
     "export": "callbacks.export.Export",
-    "checkpoint": "callbacks.checkpointing.Checkpointing",
 }

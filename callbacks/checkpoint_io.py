@@ -1,7 +1,6 @@
 """Reads and writes checkpoint files: a file is either whole or absent, and never runs code."""
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,36 @@ class AtomicCheckpointIO(CheckpointIO):
     ) -> None:
         """Saves primitives and tensors.
 
+        Args:
+            storage_options: "keep" is where the file that is replaced goes to; "errors" is a list
+                that receives an OSError in its place, for callers that meet other ranks at a
+                barrier afterwards.
+
         Raises:
             OSError: The folder cannot be written or the disk is full; nothing is left behind.
         """
-        path = Path(path)
+        options = storage_options or {}
+        try:
+            self.write(checkpoint, Path(path), options.get("keep"))
+        except OSError as error:
+            if "errors" not in options:
+                raise
+            options["errors"].append(error)
+
+    def write(self, checkpoint: dict[str, Any], path: Path, keep: Path | None) -> None:
+        """Writes one file; the one it replaces is moved to `keep` only when the new one is safe."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        except OSError as error:
-            raise OSError(
-                error.errno, f"cannot write checkpoint {path}: {error.strerror}"
-            ) from error
-        try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("wb") as file:
                 torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                os.replace(path, keep)
             os.replace(temporary, path)
         except BaseException as error:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             if isinstance(error, (OSError, RuntimeError)):  # torch reports a full disk as either
                 raise OSError(f"cannot write checkpoint {path}: {error}") from error
             raise

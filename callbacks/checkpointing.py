@@ -1,16 +1,38 @@
-"""Two checkpoints a run: best.ckpt by the monitored metric, last.ckpt after every epoch."""
+"""When checkpoints are written: between two optimizer steps, often enough, and when asked to stop.
+
+best.ckpt is the best state by the monitored metric, last.ckpt the newest, previous.ckpt the one
+before, for the case that the newest is damaged.
+"""
 
 import difflib
 import math
+import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
+import torch
+
+MAX_FAILURES = 3
+SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
 
 
-class Checkpointing(Checkpoint):
-    """Keeps the best and the last state; deletes nothing else.
+class Signals(Protocol):
+    """Who asks this process to stop, and how it then ends."""
+
+    received: int
+
+    def defer(self) -> None: ...
+
+    def act_at_once(self, checkpoint: Path | None) -> None: ...
+
+    def leave(self, number: int, checkpoint: Path | None) -> None: ...
+
+
+class Checkpointing(pl.Callback):
+    """Keeps the best and the two newest states; deletes nothing else.
+
+    Must come before the callbacks that change weights when training ends (averaging).
 
     Args:
         enabled: Whether to write checkpoints at all.
@@ -24,16 +46,36 @@ class Checkpointing(Checkpoint):
         monitor: str = "val/accuracy",
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
-        super().__init__()
         self.monitor = monitor
         falls = monitor.endswith(("loss", "error"))
         self.mode = mode if mode != "auto" else "min" if falls else "max"
         self.folder: Path | None = None
+        self.signals: Signals | None = None
+        self.interval = "5min"
         self.best_key: list[float] | None = None
+        self.is_best_due = False
+        self.saved_step = -1
+        self.saved_time = 0.0
+        self.failures = 0
 
-    def bind(self, folder: Path | None) -> None:
-        """Says where checkpoints go (rank 0 decides; None on other ranks)."""
+    def bind(
+        self, folder: Path | None, signals: Signals | None = None, interval: str = "5min"
+    ) -> None:
+        """Hands in what flags of this group do not say.
+
+        Args:
+            folder: Where checkpoints go (rank 0 decides; None on other ranks).
+            signals: Asked before every step whether to stop.
+            interval: Optimizer steps, or a time such as 30s, 5min or 1h, between two checkpoints;
+                one is also written at the start of every epoch.
+
+        Raises:
+            ValueError: The interval is neither.
+        """
         self.folder = folder
+        self.signals = signals
+        parse_interval(interval)
+        self.interval = interval
 
     @property
     def best_path(self) -> Path | None:
@@ -44,8 +86,10 @@ class Checkpointing(Checkpoint):
                 return self.folder / name
         return None
 
+    # ---- hooks -------------------------------------------------------------------------
+
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
-        if stage != "fit" or trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if stage != "fit" or self._is_off(trainer):
             return
         if self.monitor not in pl_module.metric_names:
             near = difflib.get_close_matches(self.monitor, pl_module.metric_names, 1, 0.3)
@@ -56,25 +100,76 @@ class Checkpointing(Checkpoint):
             )
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
+        if trainer.is_global_zero:  # what a killed process was writing
+            for leftover in self.folder.glob(".*.ckpt.*.tmp"):
+                leftover.unlink(missing_ok=True)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.saved_time = time.monotonic()
+        if self.signals is not None:  # here, since Lightning has just set its own handlers
+            self.signals.defer()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._between_steps(trainer, is_due=True)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
+            self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self._is_off(trainer) or trainer.sanity_checking or self.monitor.startswith("train/"):
-            return
-        self._save_if_best(trainer)
+        if not trainer.sanity_checking and not self.monitor.startswith("train/"):
+            self._look_for_best(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.monitor.startswith("train/"):
+            self._look_for_best(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if not self._is_off(trainer):
+            self._save(trainer)
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.signals is not None:
+            self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
+
+    # ---- decisions ---------------------------------------------------------------------
+
+    def _between_steps(self, trainer: pl.Trainer, is_due: bool) -> None:
+        """Saves where that is due; where a signal has come, saves and ends the process."""
         if self._is_off(trainer):
             return
-        if self.monitor.startswith("train/"):
-            self._save_if_best(trainer)
-        self._save(trainer, "last.ckpt")
+        signal = self.signals.received if self.signals is not None else 0
+        wanted = STOP + signal if signal else SAVE * (is_due or self.is_best_due)
+        if trainer.world_size > 1:  # the clock or a signal may have reached one rank only
+            votes = torch.tensor(wanted, device=trainer.strategy.root_device)
+            wanted = int(trainer.strategy.reduce(votes, reduce_op="max"))
+        if wanted:
+            self._save(trainer)
+        if wanted > STOP and self.signals is not None:
+            assert self.folder is not None
+            self.signals.leave(wanted - STOP, self.folder / "last.ckpt")
 
-    def _save_if_best(self, trainer: pl.Trainer) -> None:
+    def _is_interval_over(self, trainer: pl.Trainer) -> bool:
+        steps, seconds = parse_interval(self.interval)
+        if steps is not None:
+            return trainer.global_step - self.saved_step >= steps
+        return time.monotonic() - self.saved_time >= seconds
+
+    def _look_for_best(self, trainer: pl.Trainer) -> None:
+        if self._is_off(trainer):
+            return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
             self.best_key = key
-            self._save(trainer, "best.ckpt")
+            self.is_best_due = True
+            # within an accumulation window the weights of this moment are gone by its end
+            done = trainer.fit_loop.batch_idx + 1
+            if done % trainer.accumulate_grad_batches and not trainer.is_last_batch:
+                self._write(trainer, "best.ckpt")
+                self.is_best_due = False
 
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""
@@ -82,15 +177,64 @@ class Checkpointing(Checkpoint):
         values = [sign * metrics[self.monitor], -metrics.get("val/loss", 0.0)]
         return [value if math.isfinite(value) else -math.inf for value in values]
 
-    def _save(self, trainer: pl.Trainer, name: str) -> None:
+    # ---- writing -----------------------------------------------------------------------
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        """Writes last.ckpt, and best.ckpt where that is due.
+
+        Raises:
+            OSError: Writing failed too often in a row.
+        """
+        is_best, self.is_best_due = self.is_best_due, False
+        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
+        self._write(trainer, "last.ckpt", keep="previous.ckpt")
+        if is_best:
+            self._write(trainer, "best.ckpt")
+
+    def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
+        """One file; a failure costs only this file until there have been too many."""
         assert self.folder is not None
-        trainer.save_checkpoint(self.folder / name)
+        errors: list[OSError] = []
+        options = {"errors": errors, "keep": self.folder / keep if keep else None}
+        trainer.save_checkpoint(self.folder / name, storage_options=options)
+        if not errors:
+            self.failures = 0
+            return
+        self.failures += 1
+        text = f"{errors[0]}; the checkpoints written before are kept"
+        if self.failures >= MAX_FAILURES:
+            raise OSError(f"{text}; {self.failures} failures in a row: training stops")
+        bar = trainer.progress_bar_callback
+        (bar.print if bar else print)(f"warning: {text}; training goes on")
 
     def _is_off(self, trainer: pl.Trainer) -> bool:
         return bool(trainer.fast_dev_run) or trainer.state.fn != "fit"  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_key": self.best_key}
+        return {"best_key": self.best_key, "is_best_due": self.is_best_due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_key = state_dict["best_key"]
+        self.is_best_due = state_dict["is_best_due"]
+
+
+def parse_interval(text: str) -> tuple[int | None, float]:
+    """ "500" -> (500, inf) steps; "30s", "5min", "1h" -> (None, seconds).
+
+    Raises:
+        ValueError: Neither, or not above zero.
+    """
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    number = text.rstrip("hmins")
+    unit = text[len(number) :]
+    try:
+        value = float(number)
+        if value > 0 and unit in units:
+            return None, value * units[unit]
+        if value > 0 and not unit and value == int(value):
+            return int(value), math.inf
+    except ValueError:
+        pass
+    raise ValueError(
+        f"--checkpoint_every must be optimizer steps (500) or a time (30s, 5min, 1h); got {text!r}"
+    )

@@ -15,7 +15,7 @@ class MetricsCsv(Logger):
     """Values logged at the same step share a row; an unknown name becomes a new last column.
 
     Args:
-        path: The file; rows already in it (of a resumed run) are kept.
+        path: The file.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -23,11 +23,6 @@ class MetricsCsv(Logger):
         self.path = path
         self.columns = list(FIRST_COLUMNS)
         self.rows: list[dict[str, str]] = []
-        if path is not None and path.is_file():
-            with path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                self.columns = list(reader.fieldnames or FIRST_COLUMNS)
-                self.rows = list(reader)
 
     @property
     def name(self) -> str:
@@ -63,6 +58,15 @@ class MetricsCsv(Logger):
             writer.writeheader()
             writer.writerows(self.rows)
         temporary.replace(self.path)
+
+    def state(self) -> dict[str, Any]:
+        """All rows, as plain values."""
+        return {"columns": list(self.columns), "rows": [dict(row) for row in self.rows]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on below the rows of a checkpoint; those that came after it are dropped."""
+        self.columns, self.rows = list(state["columns"]), [dict(row) for row in state["rows"]]
+        self.save()
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

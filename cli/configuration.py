@@ -4,13 +4,16 @@ Names lead to classes through the packages' dicts, and the classes' constructors
 there are.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from callbacks import CALLBACKS
+from callbacks.checkpointing import parse_interval
 from cli.checks import check_machine
 from cli.parsing import (
     ClassGroup,
@@ -25,7 +28,7 @@ from cli.parsing import (
     to_yaml,
 )
 from cli.problems import UsageError, did_you_mean
-from cli.run_folder import newest_checkpoint
+from cli.resume import newest_checkpoint, wanted_settings, whole_checkpoint
 from datamodules import DATAMODULES
 from datamodules.samplers import per_rank_batch_size
 from lightning_modules.deployed import DATA_DETERMINED, read_checkpoint, resolve_class
@@ -48,7 +51,8 @@ def configure(argv: Sequence[str]) -> Configuration:
     config_file = last_value(settings, "config")
     if config_file:
         settings = read_file(config_file) + settings
-    checkpoint = last_value(settings, "test_only") or resumed_checkpoint(settings)
+    checkpoint = last_value(settings, "test_only") or last_value(settings, "replay")
+    checkpoint = checkpoint or resumed_checkpoint(settings)
     if checkpoint:
         stored = read_checkpoint(checkpoint)["description"]["config"]
         settings = settings_of(stored, str(checkpoint)) + settings
@@ -68,7 +72,8 @@ def configure(argv: Sequence[str]) -> Configuration:
     problems += [] if problems else check_values(configuration)
     if problems:
         raise UsageError(problems)
-    configuration["resume"] = str(checkpoint) if configuration["resume"] else None
+    other = configuration["test_only"] or configuration["replay"]
+    configuration["resume"] = None if other or not checkpoint else str(checkpoint)
     if configuration["experiment"] is None:
         names = (configuration["data"]["name"], configuration["model"]["name"])
         configuration["experiment"] = "-".join(name.rpartition(".")[2] for name in names)
@@ -81,12 +86,24 @@ def configure(argv: Sequence[str]) -> Configuration:
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     """The checkpoint that --resume means."""
     wanted = last_value(settings, "resume")
-    if wanted != "auto":
+    is_restarted = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"  # put back into the queue
+    if wanted == "auto" or (wanted is None and is_restarted):
+        data = last_value(settings, "data.name", DEFAULTS["data"])
+        model = last_value(settings, "model.name", DEFAULTS["model"])
+        experiment = last_value(settings, "experiment") or f"{data}-{model}"
+        runs_dir = last_value(settings, "runs_dir") or "runs"
+        try:
+            found = newest_checkpoint(runs_dir, experiment, wanted_settings(settings))
+        except FileNotFoundError:
+            if wanted == "auto":
+                raise
+            return None  # the job was stopped before its first checkpoint
+        wanted = str(found)
+    if wanted is None or not Path(wanted).is_file():
         return wanted
-    data = last_value(settings, "data.name", DEFAULTS["data"])
-    model = last_value(settings, "model.name", DEFAULTS["model"])
-    experiment = last_value(settings, "experiment") or f"{data}-{model}"
-    return str(newest_checkpoint(last_value(settings, "runs_dir") or "runs", experiment))
+    checkpoint, notes = whole_checkpoint(Path(wanted))
+    print(*(f"{note}\n" for note in notes), sep="", end="")
+    return str(checkpoint)
 
 
 def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
@@ -131,6 +148,7 @@ def check_values(configuration: Configuration) -> list[str]:
         lambda: build_callbacks(configuration),
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
+        lambda: parse_interval(configuration["checkpoint_every"]),
     ]
     problems = []
     for attempt in attempts:

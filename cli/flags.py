@@ -44,7 +44,15 @@ FLAGS: dict[str, list[Flag]] = {
         ours("config", str | None, None, "YAML file with any of these settings; flags win over it"),
         ours("print_config", bool, False, "print the full configuration as YAML and stop"),
         ours("resume", str | None, None, "go on with a run: auto (the newest) or a checkpoint"),
+        ours("allow_changes", bool, False, "resume although settings change what is learnt"),
+        ours("replay", str | None, None, "repeat the step that a replay file holds, and name it"),
         ours("test_only", str | None, None, "only test this checkpoint, on its own data"),
+        ours(
+            "check_data",
+            Literal["fast", "full", "off", False],  # YAML reads an unquoted off as False
+            "fast",
+            "look at the data before training: what is at hand, every file too (full), or nothing",
+        ),
         ours("seed", int, 0, "seed of weights, splits, order, augmentation and dropout"),
         ours("experiment", str | None, None, "name of the runs' folder; default DATA-MODEL"),
         ours("runs_dir", str, "runs", "folder that holds all experiments"),
@@ -64,6 +72,9 @@ FLAGS: dict[str, list[Flag]] = {
         Flag("min_epochs", int | None, None, "epochs at least"),
         Flag("max_steps", int, -1, "optimizer steps at most; -1 is no limit"),
         Flag("min_steps", int | None, None, "optimizer steps at least"),
+        ours(
+            "checkpoint_every", str, "5min", "steps (500) or time (30s, 5min) between checkpoints"
+        ),
         Flag("max_time", str | None, None, "time at most, as DD:HH:MM:SS"),
     ],
     "Step": [

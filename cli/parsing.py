@@ -80,11 +80,15 @@ def read_file(path: str) -> list[Setting]:
         UsageError: The file is missing, is not YAML, or is no mapping.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            # a few lines of them can stand for more settings than fit into memory
+            raise UsageError([f"--config {path}: references (*name) are not accepted"])
+        content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise UsageError([f"--config {path}: {reason}"]) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError([f"--config {path}: not valid YAML{line}"]) from error
@@ -96,8 +100,9 @@ def read_file(path: str) -> list[Setting]:
 
 
 def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
-    """Flattens nested values into settings."""
-    return [Setting(plain_name(name), text, source) for name, text in _flatten(content, "")]
+    """Flattens nested values into settings; no file may allow itself to run other code."""
+    found = [Setting(plain_name(name), text, source) for name, text in _flatten(content, "")]
+    return [setting for setting in found if setting.name != "allow_external_code"]
 
 
 def _flatten(content: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
@@ -208,7 +213,8 @@ def to_yaml(configuration: Configuration) -> str:
 
 def recorded(configuration: Configuration) -> Configuration:
     """What describes the experiment, without what was to be done this time."""
-    actions = ("config", "print_config", "resume", "test_only")
+    actions = ["config", "print_config", "resume", "test_only", "replay", "allow_changes"]
+    actions.append("allow_external_code")  # no file may give this permission to itself
     return {n: to_primitive(value) for n, value in configuration.items() if n not in actions}
 
 

@@ -36,21 +36,11 @@ def create_run_folder(runs_dir: str, experiment: str) -> Path | None:
     return folder
 
 
-def newest_checkpoint(runs_dir: str, experiment: str) -> Path:
-    """The last.ckpt of the experiment's newest run that has one.
-
-    Raises:
-        FileNotFoundError: No run of this experiment has a checkpoint.
-    """
-    runs = sorted(Path(runs_dir, experiment).glob("*/checkpoints/last.ckpt"))
-    if not runs:
-        raise FileNotFoundError(
-            f"--resume auto: no run in {Path(runs_dir, experiment)} has a checkpoint; "
-            "leave --resume out to start one"
-        )
-    return max(runs, key=lambda path: path.parent.parent.name)
-
-
 def is_rank_zero() -> bool:
     """Known from the environment, before there is a Trainer."""
     return rank_zero_only.rank == 0  # type: ignore[attr-defined]
+
+
+def shortest(path: Path) -> Path:
+    """Relative where it lies below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -50,6 +50,7 @@ class BucketBatchSampler(Sampler[EpochIndices]):
         self.rank = rank
         self.training = training
         self.epoch = 0
+        self.first_batch = 0
         self.rank_size = per_rank_batch_size(batch_size, world_size)
         longest_first = np.sort(lengths)[::-1]
         self.window = max(1, int(WINDOW_SHARE * len(lengths))) if training else 1
@@ -79,6 +80,10 @@ class BucketBatchSampler(Sampler[EpochIndices]):
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    def start_at(self, batch: int) -> None:
+        """The next iteration leaves out the batches before this one; those after it are whole."""
+        self.first_batch = batch
+
     def samples_in(self, first_batch: int, last_batch: int) -> int:
         """Texts over all ranks in batches first..last-1 of this epoch."""
         order = self._batch_order(np.random.default_rng((self.seed, self.epoch)))
@@ -88,12 +93,12 @@ class BucketBatchSampler(Sampler[EpochIndices]):
         return int((self.sizes > self.rank).sum())
 
     def __iter__(self) -> Iterator[EpochIndices]:
-        epoch = self.epoch
+        epoch, first, self.first_batch = self.epoch, self.first_batch, 0
         generator = np.random.default_rng((self.seed, epoch))
         batch_order = self._batch_order(generator)
         texts = self._text_order(generator)
         stops = np.cumsum(self.sizes)
-        for batch in batch_order:
+        for batch in batch_order[first:]:
             share = texts[stops[batch] - self.sizes[batch] + self.rank : stops[batch]]
             if len(share):  # a rank may have none of the last evaluation batch
                 yield EpochIndices(epoch, share[:: self.world_size])

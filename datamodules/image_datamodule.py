@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.image_splits import ImageSplits, check_labels, drop_duplicates, mixed
+from datamodules.lazy_loader import LazyLoader
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks, keep_batch
 from datamodules.sample_augmentation import SampleAugmentation
@@ -109,7 +110,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     @cached_property
     def splits(self) -> ImageSplits:
-        """Loaded and checked; the findings are in `notes`."""
+        """Loaded and checked; the findings are in `notes`, until the data check takes them."""
         splits, duplicates = drop_duplicates(self.load(), self.keep_duplicates)
         self.notes = [*splits.notes, *duplicates, *check_labels(splits)]
         # in mixed order, so that the first few batches are no sample of the first class alone
@@ -263,7 +264,7 @@ class ImageDataModule(pl.LightningDataModule):
         )
         if isinstance(sampler, EpochBatchSampler):
             self.policy = policy
-        return DataLoader(
+        return LazyLoader(
             dataset,
             batch_sampler=sampler,  # type: ignore[arg-type]  # batches are arrays, not lists
             collate_fn=keep_batch,  # type: ignore[arg-type]

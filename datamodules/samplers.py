@@ -68,6 +68,7 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         self.rank = rank
         self.labels = labels
         self.epoch = 0
+        self.first_batch = 0
         full, rest = divmod(num_samples, batch_size)
         rest_per_rank = rest // world_size
         if rest_per_rank < 2 and full:
@@ -89,6 +90,10 @@ class EpochBatchSampler(Sampler[EpochIndices]):
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    def start_at(self, batch: int) -> None:
+        """The next iteration leaves out the batches before this one; those after it are whole."""
+        self.first_batch = batch
+
     def samples_in(self, first_batch: int, last_batch: int) -> int:
         """Samples over all ranks in batches first..last-1 of an epoch."""
         return min(last_batch * self.batch_size, self.num_used) - first_batch * self.batch_size
@@ -97,12 +102,12 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         return -(-self.num_used // self.batch_size)
 
     def __iter__(self) -> Iterator[EpochIndices]:
-        epoch = self.epoch
+        epoch, first, self.first_batch = self.epoch, self.first_batch, 0
         generator = np.random.default_rng((self.seed, epoch))
         order = generator.permutation(self.num_samples)
         if self.labels is not None:
             order = generator.permutation(balanced(order, self.labels[order], generator.random()))
-        for start in range(0, self.num_used, self.batch_size):
+        for start in range(first * self.batch_size, self.num_used, self.batch_size):
             batch = order[start : min(start + self.batch_size, self.num_used)]
             share = len(batch) // self.world_size
             yield EpochIndices(epoch, batch[self.rank * share : (self.rank + 1) * share])

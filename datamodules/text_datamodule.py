@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
+from datamodules.lazy_loader import LazyLoader
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
 from datamodules.packed_texts import TextBatch, TextDataset, keep_batch
 from datamodules.splits import stratified_subset
@@ -162,9 +163,9 @@ class TextDataModule(pl.LightningDataModule):
         """What a bundle needs besides the network."""
         return {"tokenizer.json": self.corpus.definition}
 
-    @property
+    @cached_property
     def notes(self) -> list[str]:
-        """What the user should know about this data."""
+        """What the user should know about this data, until the data check takes what it found."""
         lengths = self.corpus.splits["train"].lengths
         sampler = BucketBatchSampler(
             lengths, self.batch_size, self.seed, batch_tokens=self.batch_tokens
@@ -271,7 +272,7 @@ class TextDataModule(pl.LightningDataModule):
             self.batch_tokens,
             training,
         )
-        return DataLoader(
+        return LazyLoader(
             TextDataset(split),
             batch_sampler=sampler,  # type: ignore[arg-type]  # EpochIndices instead of a list
             collate_fn=keep_batch,  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.schedules import Schedule
 
+VALIDATED = ("scores", "epoch", "global_step")
+
 Inputs = Tensor | tuple[Tensor, ...] | list[Tensor]
 
 
@@ -59,6 +61,9 @@ class Classifier(pl.LightningModule):
         self.val_counts = ClassificationCounts(num_classes)
         self.test_counts = ClassificationCounts(num_classes)
         self.reports: dict[str, ClassificationReport] = {}
+        self.validated: dict[str, Any] = {"scores": {}}  # scores, epoch and step of the last time
+        self.resumed_counts: dict[str, Tensor] | None = None
+        self.optimizer_changed = False  # by a resumed run that asked for that
         name = self.optimizer_arguments.get("name", "adamw")
         lr = self.optimizer_arguments.get("lr", "auto")
         self.lr_is_auto = lr == "auto"
@@ -127,6 +132,14 @@ class Classifier(pl.LightningModule):
         names = self.train_counts.scalar_names()
         return [f"{split}/{name}" for split in ("train", "val") for name in names]
 
+    def on_train_start(self) -> None:
+        if self.resumed_counts is not None and self.trainer.is_global_zero:
+            for name, value in self.resumed_counts.items():
+                setattr(self.train_counts, name, value.to(self.device))
+        self.resumed_counts = None
+        if self.optimizer_changed:
+            self._apply_configured_optimizer()
+
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # at the last batch, so that every callback finds the values at the epoch's end
         is_out_of_steps = 0 <= self.trainer.max_steps <= self.trainer.global_step
@@ -146,6 +159,11 @@ class Classifier(pl.LightningModule):
             self.val_counts.reset()
             return
         report = self._log_report("val", self.val_counts)
+        self.validated = {
+            "scores": {f"val/{name}": value for name, value in report.scalars().items()},
+            "epoch": self.current_epoch,
+            "global_step": self.global_step,
+        }
         if self.trainer.state.fn == "fit" and math.isfinite(report.loss):
             for schedule in self._schedules():
                 schedule.observe(report.loss)
@@ -169,6 +187,7 @@ class Classifier(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         fused = can_fuse(self.model, self.trainer.precision, bool(self.trainer.gradient_clip_val))
         optimizer = build_optimizer(self.model, fused, **self.optimizer_arguments)
+        self.configured_groups = [dict(group) for group in optimizer.param_groups]
         total_steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(total_steps):
             raise ValueError("the schedule needs an end: give --max_epochs or --max_steps")
@@ -179,6 +198,17 @@ class Classifier(pl.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+    def _apply_configured_optimizer(self) -> None:
+        """Settings of this run over those that came with the checkpoint; not the moments."""
+        fixed = ("params", "lr", "initial_lr")
+        for optimizer in self.trainer.optimizers:
+            for group, configured in zip(
+                optimizer.param_groups, self.configured_groups, strict=True
+            ):
+                group.update({k: v for k, v in configured.items() if k not in fixed})
+        if not self.lr_is_auto:
+            self.set_base_lr(float(self.optimizer_arguments["lr"]))
 
     def set_base_lr(self, lr: float) -> None:
         """Changes the peak rate; optimizer and schedule follow if they exist."""
@@ -193,13 +223,16 @@ class Classifier(pl.LightningModule):
     # ---- checkpoints -------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        scores = {
-            name: float(value)
-            for name, value in self.trainer.callback_metrics.items()
-            if name.startswith("val/")
-        }
-        checkpoint["description"] = self.description | {
-            "scores": scores,
-            "epoch": self.current_epoch,
-            "global_step": self.global_step,
-        }
+        here = {"epoch": self.current_epoch, "global_step": self.global_step}
+        checkpoint["description"] = self.description | here | self.validated
+        if self.train_counts.update_called:  # the sum over all ranks, of the epoch so far
+            checkpoint["train_counts"] = self.train_counts.compute()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.trainer.state.fn == "fit":
+            description = checkpoint["description"]
+            if description["scores"]:
+                self.validated = {key: description[key] for key in VALIDATED}
+            self.resumed_counts = checkpoint.get("train_counts")
+            before = description["config"].get("optimizer")
+            self.optimizer_changed = before != self.description["config"].get("optimizer")

@@ -6,7 +6,7 @@ finder does) needs no rebuilding, and one small state resumes any of them.
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -14,6 +14,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 ScheduleName = Literal["constant", "step", "cosine", "onecycle", "plateau", "warmup_cosine_plateau"]
 WATCHES_LOSS = ("plateau", "warmup_cosine_plateau")
+PROGRESS = (
+    *("last_epoch", "_step_count", "base_lrs", "_last_lr"),
+    *("plateau_scale", "best_loss", "num_bad"),
+)
 
 
 class Schedule(LRScheduler):
@@ -71,6 +75,15 @@ class Schedule(LRScheduler):
     def get_lr(self) -> list[float | Tensor]:
         factor = FACTORS[self.name](self, self.last_epoch) * self.plateau_scale
         return [base_lr * factor for base_lr in self.base_lrs]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands; what the configuration says is not part of it."""
+        return {name: getattr(self, name) for name in PROGRESS}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from there, by this schedule's own length and settings."""
+        for name in PROGRESS:
+            setattr(self, name, state_dict[name])
 
     def set_base_lr(self, lr: float) -> None:
         """Changes the peak rate of all groups and applies it to the current step."""

@@ -57,6 +57,7 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
     assert errors == ""
     run = only_run(tmp_path)
     expected = [
+        r"data check: 5,000 images, 10 classes, nothing found",
         r"small_cnn \([\d,]+ parameters\) on digits, 1 x cpu, precision 32-true, seed 0",
         r"run folder: .*",
         r"loading: 0 workers \(samples are in memory\)",
@@ -166,7 +167,7 @@ def test_resuming_goes_on_in_the_same_folder_without_a_new_sweep(tmp_path: Path,
     found = re.search(r"found ([\d.e-]+)", capsys.readouterr().out)
     assert found
     arguments = ["--resume", "auto", "--max_epochs", "3", "--runs_dir", str(tmp_path)]
-    assert main(arguments) == 0
+    assert main([*arguments, "--allow_changes"]) == 0
     output = capsys.readouterr().out
     assert f"lr finder: keeps {found[1]}" in output
     assert "epoch 2/3" in output
@@ -231,9 +232,10 @@ def test_paths_and_enumerations_survive_fit_test_resume_and_loading(
     assert train(tmp_path / "runs", *arguments) == 0
     last = only_run(tmp_path / "runs") / "checkpoints" / "last.ckpt"
     assert main(["--test_only", str(last), "--allow_external_code"]) == 0
-    assert main(["--resume", str(last), "--allow_external_code", "--max_epochs", "2"]) == 0
+    again = ["--resume", str(last), "--allow_external_code", "--max_epochs", "2"]
+    assert main([*again, "--allow_changes"]) == 0
     checkpoint = read_checkpoint(last)
-    assert checkpoint["epoch"] == 1
+    assert checkpoint["epoch"] == 2
     network: Any = load_deployed(checkpoint, allow_external_code=True).network
     assert network.stages[0][0].out_channels == 4
 

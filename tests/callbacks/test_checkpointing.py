@@ -1,13 +1,18 @@
 """What is best, what is kept, and going on from it."""
 
+import errno
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.checkpointing import Checkpointing
+from callbacks.checkpointing import STOP, Checkpointing, parse_interval
+from callbacks.exact_resume import ExactResume
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -22,9 +27,8 @@ def fit(folder: Path, checkpointing: Checkpointing, resume=None, others=(), **ar
     model = tiny_classifier(data, schedule={"name": "cosine"})
     trainer = tiny_trainer(
         folder,
-        callbacks=[checkpointing, *others],
+        callbacks=[ExactResume(), checkpointing, *others],
         plugins=[AtomicCheckpointIO()],
-        enable_checkpointing=True,
         **arguments,
     )
     trainer.fit(model, datamodule=data, ckpt_path=resume)
@@ -56,9 +60,10 @@ def test_best_and_last_are_written_and_foreign_files_stay(tmp_path: Path) -> Non
         "best.ckpt",
         "foreign.ckpt",
         "last.ckpt",
+        "previous.ckpt",
     ]
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert last["epoch"] == 2
+    assert last["epoch"] == 3
     for name, value in model.state_dict().items():
         assert torch.equal(last["state_dict"][name], value)
 
@@ -68,6 +73,7 @@ def test_the_best_is_kept_when_training_gets_worse(tmp_path: Path) -> None:
 
     class Explodes(Checkpointing):
         def on_train_epoch_start(self, trainer, pl_module) -> None:
+            super().on_train_epoch_start(trainer, pl_module)
             if trainer.current_epoch == 2:
                 for group in trainer.optimizers[0].param_groups:
                     group["lr"] = 1e3
@@ -78,8 +84,9 @@ def test_the_best_is_kept_when_training_gets_worse(tmp_path: Path) -> None:
     fit(tmp_path, checkpointing, max_epochs=3)
     best = torch.load(tmp_path / "best.ckpt", weights_only=True)
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert best["epoch"] < 2 == last["epoch"]
-    assert best["description"]["scores"]["val/loss"] < last["description"]["scores"]["val/loss"]
+    found = [checkpoint["description"] for checkpoint in (best, last)]
+    assert found[0]["epoch"] < 2 == found[1]["epoch"]
+    assert found[0]["scores"]["val/loss"] < found[1]["scores"]["val/loss"]
     assert checkpointing.best_path == tmp_path / "best.ckpt"
 
 
@@ -111,3 +118,93 @@ def test_without_validation_the_last_is_the_best(tmp_path: Path) -> None:
 def test_a_misspelt_metric_is_found_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--checkpoint.monitor acc: .*; did you mean"):
         fit(tmp_path, bound(tmp_path, monitor="acc"))
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "seconds"),
+    [("500", 500, math.inf), ("30s", None, 30), ("5min", None, 300), ("0.5h", None, 1800)],
+)
+def test_intervals(text: str, steps: int | None, seconds: float) -> None:
+    assert parse_interval(text) == (steps, seconds)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "5 days", "min", "5m", "nan"])
+def test_bad_intervals(text: str) -> None:
+    with pytest.raises(ValueError, match=r"--checkpoint_every must be optimizer steps \(500\)"):
+        parse_interval(text)
+
+
+def test_steps_between_checkpoints(tmp_path: Path) -> None:
+    saved: list[int] = []
+
+    class Notes(AtomicCheckpointIO):
+        def write(self, checkpoint, path, keep) -> None:
+            saved.append(checkpoint["global_step"])
+
+    checkpointing = Checkpointing()
+    checkpointing.bind(tmp_path, interval="4")
+    data = TinyImages()
+    trainer = tiny_trainer(tmp_path, callbacks=[checkpointing], plugins=[Notes()], max_epochs=2)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert sorted(set(saved)) == [0, 4, 6, 10, 12]  # every 4 steps and at 6, where an epoch ends
+
+
+def test_a_failed_write_is_said_and_training_goes_on(tmp_path: Path, capsys) -> None:
+    """Two failures leave the older files; three in a row end the run."""
+    failing = {"from": 3, "left": 2}
+
+    class Full(AtomicCheckpointIO):
+        def write(self, checkpoint, path, keep) -> None:
+            if checkpoint["global_step"] >= failing["from"] and failing["left"]:
+                failing["left"] -= 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(checkpoint, path, keep)
+
+    def run(left: int) -> None:
+        failing["left"] = left
+        data = TinyImages()
+        checkpointing = bound(tmp_path)
+        checkpointing.interval = "1"
+        trainer = tiny_trainer(tmp_path, callbacks=[checkpointing], plugins=[Full()])
+        trainer.fit(tiny_classifier(data), datamodule=data)
+
+    run(left=2)
+    output = capsys.readouterr().out
+    assert output.count("No space left on device; the checkpoints written before are kept") == 2
+    assert output.count("training goes on") == 2
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] == 6
+    with pytest.raises(OSError, match="3 failures in a row: training stops"):
+        run(left=3)
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_ranks_follow_the_one_that_got_the_signal(tmp_path: Path) -> None:
+    """The largest vote wins: a signal over a checkpoint over nothing."""
+    asked: list[int] = []
+
+    def reduce(vote: torch.Tensor, reduce_op: str) -> torch.Tensor:
+        asked.append(int(vote))
+        return torch.tensor(STOP + 15)
+
+    class Signals:
+        received = 0
+
+        def leave(self, number: int, checkpoint: Path | None) -> None:
+            raise SystemExit(128 + number)
+
+    checkpointing = bound(tmp_path)
+    checkpointing.signals = Signals()  # type: ignore[assignment]
+    strategy = SimpleNamespace(reduce=reduce, root_device=torch.device("cpu"))
+    trainer: Any = SimpleNamespace(
+        world_size=2,
+        strategy=strategy,
+        fast_dev_run=0,
+        state=SimpleNamespace(fn="fit"),
+        global_step=3,
+        save_checkpoint=lambda path, storage_options: asked.append(path.name),
+        progress_bar_callback=None,
+    )
+    with pytest.raises(SystemExit) as stopped:
+        checkpointing._between_steps(trainer, is_due=False)
+    assert stopped.value.code == 143
+    assert asked == [0, "last.ckpt"]

@@ -1,7 +1,6 @@
 """When training stops, and what is found out before it starts."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -9,7 +8,6 @@ import torch
 
 from callbacks.early_stopping import (
     EarlyStopping,
-    NonFiniteLossError,
     better_direction,
     check_monitor,
 )
@@ -88,34 +86,6 @@ def test_without_validation_data_the_training_metric_is_watched(tmp_path: Path, 
     trainer.fit(tiny_classifier(data), datamodule=data)
     assert "no validation data, watching train/loss instead" in capsys.readouterr().out
     assert trainer.current_epoch == 3
-
-
-class BreaksWeights(pl.Callback):
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
-        if trainer.global_step == 2:
-            with torch.no_grad():
-                next(pl_module.parameters()).fill_(torch.nan)
-
-
-@pytest.mark.parametrize("every", [1, 1000])
-def test_a_non_finite_loss_stops_at_once_whatever_is_monitored(tmp_path: Path, every: int) -> None:
-    data = TinyImages()
-    stopping = EarlyStopping(monitor="val/accuracy", check_finite_every=every)
-    trainer = tiny_trainer(tmp_path, callbacks=[BreaksWeights(), stopping], max_epochs=5)
-    with pytest.raises(NonFiniteLossError, match=r"became NaN or infinite in epoch 0"):
-        trainer.fit(tiny_classifier(data), datamodule=data)
-    assert trainer.global_step == (3 if every == 1 else 6)
-
-
-def test_one_rank_stops_all() -> None:
-    decisions = []
-    strategy = SimpleNamespace(
-        reduce_boolean_decision=lambda found, all: decisions.append((found, all)) or True
-    )
-    trainer = SimpleNamespace(strategy=strategy, current_epoch=0, global_step=5)
-    with pytest.raises(NonFiniteLossError):
-        EarlyStopping().stop_if_not_finite(trainer, False)
-    assert decisions == [(False, False)]
 
 
 def test_bad_values_are_refused() -> None:

@@ -29,13 +29,21 @@ def test_values_of_one_step_share_a_row(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_goes_on_below(tmp_path: Path) -> None:
+    """Rows after the checkpoint come again, so those of the stopped run go."""
     first = MetricsCsv(tmp_path / "metrics.csv")
     first.log_metrics({"a": 1.0}, step=1)
+    state = first.state()
+    first.log_metrics({"a": 9.0, "late": 1.0}, step=2)
     first.save()
     second = MetricsCsv(tmp_path / "metrics.csv")
+    second.restore(state)
     second.log_metrics({"b": 2.0}, step=2)
     second.save()
-    assert [row["step"] for row in rows_of(tmp_path / "metrics.csv")] == ["1", "2"]
+    rows = rows_of(tmp_path / "metrics.csv")
+    assert rows == [
+        {"epoch": "", "step": "1", "a": "1", "b": ""},
+        {"epoch": "", "step": "2", "a": "", "b": "2"},
+    ]
 
 
 def test_values_survive_to_nine_digits(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ def test_a_mistake_in_a_file_names_the_file(parser, tmp_path: Path) -> None:
         (b"- 1\n- 2\n", "expected 'name: value' lines"),
         (b"\xff\xfe\x00", "not UTF-8 text"),
         (b"a: !!python/object/apply:os.system ['true']", "not valid YAML"),
+        (b"[" * 5000, "not valid YAML"),
+        (b"a: &x {b: 1}\nc: {d: *x, e: *x}", r"references \(\*name\) are not accepted"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -135,6 +137,12 @@ def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str) -> 
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
         read_file(str(path))
+
+
+def test_a_file_cannot_permit_itself_code_from_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("allow_external_code: true\nmodel: os.system\n")
+    assert [setting.name for setting in read_file(str(path))] == ["model.name"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

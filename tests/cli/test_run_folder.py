@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pytorch_lightning.utilities import rank_zero_only
 
-from cli.run_folder import ENVIRONMENT_NAME, create_run_folder, newest_checkpoint
+from cli.run_folder import ENVIRONMENT_NAME, create_run_folder
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +37,3 @@ def test_an_unwritable_place_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"cannot make the run folder .* --runs_dir"):
         create_run_folder(str(tmp_path / "file"), "a")
-
-
-def test_the_newest_run_with_a_checkpoint_is_found(tmp_path: Path) -> None:
-    for name in ("2024-01-01_00-00-00-aa", "2025-01-01_00-00-00-aa", "2026-01-01_00-00-00-aa"):
-        (tmp_path / "a" / name / "checkpoints").mkdir(parents=True)
-    for name in ("2024-01-01_00-00-00-aa", "2025-01-01_00-00-00-aa"):
-        (tmp_path / "a" / name / "checkpoints" / "last.ckpt").touch()
-    found = newest_checkpoint(str(tmp_path), "a")
-    assert found.parent.parent.name == "2025-01-01_00-00-00-aa"
-    with pytest.raises(FileNotFoundError, match="--resume auto: no run in"):
-        newest_checkpoint(str(tmp_path), "b")

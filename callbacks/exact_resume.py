@@ -1,0 +1,165 @@
+"""Makes a checkpoint say everything that the rest of the run depends on, and puts it back.
+
+Lightning 2.6 saves weights, optimizer, schedule and callbacks; what it leaves out, or counts in a
+way that repeats or skips work in mid-epoch, is added here: the random states of every rank, the
+position in the epoch, loop counters of a state between two steps, and the rows of metrics.csv.
+A checkpoint taken anywhere but between two optimizer steps (say during validation) is left as
+Lightning writes it.
+"""
+
+import random
+from typing import Any, Protocol
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+KEY = "exact_resume"
+BATCHES = "epoch_loop.batch_progress"
+EPOCHS = "epoch_progress"
+
+
+class Rows(Protocol):
+    """What the table of metrics can do."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class ExactResume(pl.Callback):
+    """Adds to checkpoints, and restores, what an exact continuation needs; always on.
+
+    Args:
+        metrics: The table of metrics, whose rows go into the checkpoint.
+    """
+
+    def __init__(self, metrics: Rows | None = None) -> None:
+        self.metrics = metrics
+        self.loaded: dict[str, Any] | None = None
+
+    # ---- saving ------------------------------------------------------------------------
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        loops = checkpoint["loops"]["fit_loop"]
+        position = position_in_epoch(loops)
+        if trainer.state.fn != "fit" or position is None or position % accumulation(trainer):
+            return
+        set_between_steps(loops, position)
+        checkpoint[KEY] = {
+            "position": position,
+            "random_states": random_states(trainer),
+            "metrics": None if self.metrics is None else self.metrics.state(),
+        }
+
+    # ---- restoring ---------------------------------------------------------------------
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if trainer.state.fn != "fit":
+            return
+        self.loaded = checkpoint.get(KEY)
+        # here, since a run that has only its test left begins no training
+        if self.loaded is not None and self.metrics is not None and self.loaded["metrics"]:
+            self.metrics.restore(self.loaded["metrics"])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.loaded is None:
+            return
+        position = self.loaded["position"]
+        if position:
+            loader: Any = trainer.train_dataloader
+            loader.batch_sampler.start_at(position)
+        else:  # Lightning would take an epoch that has not begun for one to be finished
+            trainer.fit_loop.epoch_loop.restarting = False
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        # as late as this: start-up (the rate finder, worker processes) may draw numbers
+        if self.loaded is not None:
+            restore_random_states(trainer, self.loaded["random_states"])
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if self.loaded is not None:  # else Lightning skips epoch-wise schedules in this epoch
+            trainer.fit_loop.restarting = False
+            self.loaded = None
+
+
+def accumulation(trainer: pl.Trainer) -> int:
+    """Batches of an optimizer step."""
+    return int(trainer.accumulate_grad_batches)
+
+
+def position_in_epoch(loops: dict[str, Any]) -> int | None:
+    """Batches of the current epoch that are done; None where a step or an epoch's end is going on.
+
+    Args:
+        loops: State of Lightning's fit loop.
+    """
+    epoch, batch = loops[EPOCHS]["current"], loops[BATCHES]["current"]
+    if epoch["started"] == epoch["processed"] == epoch["completed"]:
+        return 0  # between two epochs
+    is_before_batch = batch["ready"] - 1 == batch["started"] == batch["completed"]
+    return batch["completed"] if is_before_batch and epoch["started"] > epoch["processed"] else None
+
+
+def set_between_steps(loops: dict[str, Any], position: int) -> None:
+    """Rewrites counters of a state in which a batch or an epoch has been announced but not begun.
+
+    In mid-epoch they become what Lightning itself saves at the end of a batch, which it completes
+    when it resumes; at position 0 all epochs so far are complete.
+    """
+    if position == 0:
+        for counts in loops[EPOCHS].values():
+            counts["ready"] = counts["started"]
+        return
+    batches = loops[BATCHES]
+    batches["is_last_batch"] = False
+    for counts in (batches["total"], batches["current"]):
+        counts["ready"] -= 1
+        counts["completed"] -= 1
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1  # counted again when it resumes
+
+
+def random_states(trainer: pl.Trainer) -> list[dict[str, Any]]:
+    """The state of every generator on every rank, in plain values and tensors."""
+    version, words, gauss = random.getstate()
+    algorithm, keys, *rest = np.random.get_state(legacy=True)
+    device = trainer.strategy.root_device
+    mine = {
+        "python": [version, list(words), gauss],
+        "numpy": [algorithm, np.asarray(keys).tolist(), *rest],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+    if trainer.world_size == 1:
+        return [mine]
+    states: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(states, mine)
+    return states
+
+
+def restore_random_states(trainer: pl.Trainer, states: list[dict[str, Any]]) -> None:
+    """Sets this rank's generators; a rank that did not exist then keeps its own."""
+    if trainer.global_rank >= len(states):
+        return
+    state = states[trainer.global_rank]
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    algorithm, keys, *rest = state["numpy"]
+    np.random.set_state((algorithm, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    device = trainer.strategy.root_device
+    if device.type == "cuda" and state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,106 @@
+"""Stops at once, and leaves no checkpoint behind, when training has produced a NaN or an infinity.
+
+Nothing is read from the device at every step: losses are counted on the device, and a gradient
+that is not finite shows in the weights after its step, for good. Both are looked at every n steps
+and before every checkpoint, so that the newest checkpoint is always a good state to replay from.
+"""
+
+import math
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+MAX_SKIPPED = 20  # steps that a gradient scaler may leave out in a row
+
+
+class NonFiniteError(RuntimeError):
+    """Training cannot go on: a loss, a gradient or a weight is NaN or infinite.
+
+    Args:
+        message: What was seen and what may help.
+        first_step: Number of optimizer steps after which all was still well.
+        last_step: Number after which it was not.
+    """
+
+    def __init__(self, message: str, first_step: int, last_step: int) -> None:
+        super().__init__(message)
+        self.first_step = first_step
+        self.last_step = last_step
+
+
+class NonFinite(pl.Callback):
+    """Looks for values that are not finite.
+
+    Args:
+        enabled: Whether to look at all.
+        every_n_steps: Batches between two looks.
+    """
+
+    def __init__(self, enabled: bool = True, every_n_steps: int = 50) -> None:
+        if every_n_steps < 1:
+            raise ValueError(f"--non_finite.every_n_steps must be at least 1, got {every_n_steps}")
+        self.every_n_steps = every_n_steps
+        self.good_step = 0
+        self.peak_scale = self.last_scale = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.good_step = trainer.global_step
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if (batch_idx + 1) % self.every_n_steps == 0 or trainer.is_last_batch:
+            self.look(trainer, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            self.look(trainer, pl_module, math.isfinite(pl_module.reports["val"].loss))
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        if trainer.state.fn == "fit":
+            self.look(trainer, pl_module)
+
+    def look(self, trainer: pl.Trainer, pl_module: Any, is_fine: bool = True) -> None:
+        """Ends training on all ranks if any of them has a value that is not finite.
+
+        Raises:
+            NonFiniteError: With the steps between which it happened and what to try.
+        """
+        weights = [p.detach() for p in pl_module.model.parameters() if p.is_floating_point()]
+        is_fine = is_fine and are_finite(weights)
+        reason = "a loss, a gradient or a weight became NaN or infinite"
+        if trainer.scaler is None:
+            is_fine = is_fine and not bool(pl_module.train_counts.totals[1] > 0)
+        elif self.skips_too_often(trainer.scaler.get_scale()):
+            is_fine, reason = False, f"the gradient scaler left out {MAX_SKIPPED} steps in a row"
+        if trainer.strategy.reduce_boolean_decision(not is_fine, all=False):
+            raise NonFiniteError(
+                f"{reason} in epoch {trainer.current_epoch}, between steps {self.good_step} and "
+                f"{trainer.global_step}; checkpoints written before are kept. Try a lower "
+                "--optimizer.lr or --gradient_clip_val 1.0",
+                self.good_step,
+                trainer.global_step,
+            )
+        self.good_step = trainer.global_step
+
+    def skips_too_often(self, scale: float) -> bool:
+        """Whether the loss scale has only been halved for too long; single skips are normal."""
+        if scale >= self.last_scale:
+            self.peak_scale = scale
+        self.last_scale = scale
+        return scale <= self.peak_scale / 2**MAX_SKIPPED
+
+
+def are_finite(tensors: list[Tensor]) -> bool:
+    """One value is read from the device: the largest magnitude, which a NaN also spoils."""
+    largest = torch.stack(torch._foreach_norm(tensors, math.inf))
+    return bool(torch.isfinite(largest).all())

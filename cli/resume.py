@@ -1,0 +1,200 @@
+"""Which checkpoint a resumed run goes on from, and what its configuration may change.
+
+A checkpoint holds the whole configuration, so `--resume` needs no other flag. What is changed
+nevertheless is shown; what would change the mathematics of the run without another sign is refused
+unless --allow_changes says that this is meant.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
+# settings and groups that decide where and how something runs or is shown, not what is learnt
+WITHOUT_EFFECT = frozenset(
+    [
+        *("experiment", "runs_dir", "logger", "wandb", "profiler", "check_data", "max_time"),
+        *("enable_progress_bar", "enable_model_summary", "checkpoint_every", "export"),
+        *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
+        *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
+        *("inference_mode", "detect_anomaly", "benchmark", "accelerator", "devices"),
+        *("num_nodes", "strategy", "data.num_workers", "data.cache_dir", "data.root"),
+    ]
+)
+LENGTHS = ("max_epochs", "max_steps")
+LENGTHLESS = ("constant", "plateau")  # schedules that do not depend on the length of training
+UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint file is not whole."""
+
+
+def check_whole(path: str | Path) -> None:
+    """Compares everything in a checkpoint file with the checksums it was written with.
+
+    Raises:
+        DamagedCheckpoint: It is cut off or changed.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
+    except Exception as error:  # zlib and struct errors of changed bytes
+        raise DamagedCheckpoint(f"{path} is damaged: {error!r}") from error
+    if broken is not None:
+        raise DamagedCheckpoint(f"{path} is damaged: {broken} in it was changed")
+
+
+def whole_checkpoint(path: Path) -> tuple[Path, list[str]]:
+    """The checkpoint, or the newest whole one beside it where it is damaged; and what to say.
+
+    Raises:
+        DamagedCheckpoint: None in its folder is whole.
+    """
+    siblings = [path.parent / name for name in NEWEST_FIRST]
+    others = [other for other in siblings if other != path and other.is_file()]
+    notes: list[str] = []
+    for candidate in [path, *others]:
+        try:
+            check_whole(candidate)
+        except DamagedCheckpoint as error:
+            notes.append(str(error))
+            continue
+        if notes:
+            notes.append(f"going on from {candidate} instead")
+        return candidate, notes
+    raise DamagedCheckpoint("; ".join(notes))
+
+
+def newest_checkpoint(runs_dir: str, experiment: str, wanted: Mapping[str, str]) -> Path:
+    """The newest checkpoint of the experiment's newest run that was started with these settings.
+
+    Where no run has them all, the newest run's: `check_changes` then says what differs.
+
+    Args:
+        wanted: Setting -> value as text, those that were given.
+
+    Raises:
+        FileNotFoundError: No run has a checkpoint.
+    """
+    folder = Path(runs_dir, experiment)
+    runs = sorted((path for path in folder.glob("*") if path.is_dir()), reverse=True)
+    found = []
+    for run in runs:
+        files = [run / "checkpoints" / name for name in NEWEST_FIRST]
+        found += [path for path in files if path.is_file()][:1]
+    if not found:
+        raise FileNotFoundError(
+            f"--resume auto: no run in {folder} has a checkpoint; leave --resume out to start one"
+        )
+    for path in found:
+        stored = stored_settings(path.parent.parent / "config.yaml")
+        if all(same(stored.get(name, value), value) for name, value in wanted.items()):
+            return path
+    return found[0]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two values mean the same, however a number is written."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def stored_settings(path: Path) -> dict[str, str]:
+    """The settings of a run's config.yaml as text."""
+    from cli.parsing import read_file
+
+    if not path.is_file():
+        return {}
+    return {setting.name: setting.value for setting in read_file(str(path))}
+
+
+def is_without_effect(name: str) -> bool:
+    return name in WITHOUT_EFFECT or name.partition(".")[0] in WITHOUT_EFFECT
+
+
+def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in configuration.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def check_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], allow_changes: bool, console: Console
+) -> None:
+    """Shows what a resumed run changes.
+
+    Args:
+        before: The checkpoint's configuration.
+        now: This run's.
+
+    Raises:
+        ValueError: Something changes what is learnt, and that was not allowed or cannot be.
+    """
+    old, new = flat(before), flat(now)
+    changed = {n: (old[n], new[n]) for n in new if n in old and old[n] != new[n]}
+    if not changed:
+        return
+    table = Table(title="changed on resume", title_justify="left", box=None, pad_edge=False)
+    for column in ("setting", "before", "now", "effect"):
+        table.add_column(column)
+    has_length = not (new["schedule.name"] in LENGTHLESS and new["schedule.warmup"] == 0)
+    effective = [
+        n for n in changed if not is_without_effect(n) and (n not in LENGTHS or has_length)
+    ]
+    for name, (was, value) in changed.items():
+        effect = "changes the training" if name in effective else "none on what is learnt"
+        table.add_row(name, str(was), str(value), effect)
+    console.print(table)
+    refused = [name for name in changed if name in UNCHANGEABLE]
+    if refused:
+        raise ValueError(f"a resumed run cannot change {', '.join(refused)}: start a new one")
+    if effective and not allow_changes:
+        raise ValueError(
+            f"resuming with another {', '.join(effective)} would not be the same training; add "
+            "--allow_changes if that is meant, or leave the change out"
+        )
+
+
+def lock_run_folder(folder: Path) -> int:
+    """Makes this process the only one that works in a run folder, until it ends.
+
+    Returns:
+        The descriptor that holds the lock.
+
+    Raises:
+        ValueError: Another process does.
+    """
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ValueError(f"another process is training in {folder}; wait for it or stop it") from (
+            error
+        )
+    return descriptor
+
+
+def wanted_settings(settings: Sequence[Any]) -> dict[str, str]:
+    """What was asked for beside --resume itself, as name -> text."""
+    actions = ("resume", "config", "allow_changes", "allow_external_code", "print_config")
+    return {s.name: s.value for s in settings if s.name not in actions}

@@ -1,0 +1,181 @@
+"""A run stopped anywhere and resumed ends with the bits of one that was never stopped."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.checkpointing import Checkpointing
+from callbacks.ema import EMA
+from callbacks.exact_resume import ExactResume, position_in_epoch, set_between_steps
+from callbacks.metrics_csv import MetricsCsv
+from datamodules.text_files import TextFiles
+from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny_sources import write_texts
+
+
+class StopAt:
+    """Signals that ask to stop once so many batches have begun."""
+
+    def __init__(self, batch: int | None) -> None:
+        self.left = batch
+
+    @property
+    def received(self) -> int:
+        if self.left is not None:
+            self.left -= 1
+        return 15 if self.left is not None and self.left < 0 else 0
+
+    def defer(self) -> None: ...
+
+    def act_at_once(self, checkpoint: Path | None) -> None: ...
+
+    def leave(self, number: int, checkpoint: Path | None) -> None:
+        raise SystemExit(128 + number)
+
+
+def fit(
+    folder: Path, make_data: Any, model: dict[str, Any], stop: int | None, arguments: dict[str, Any]
+) -> bool:
+    """Trains in a folder, from its newest checkpoint where there is one; whether it finished."""
+    arguments = dict(arguments)
+    data = make_data()
+    data.setup()
+    torch.manual_seed(1)
+    module = tiny_classifier(data, **model)
+    torch.manual_seed(2)
+    checkpointing = Checkpointing(monitor="val/loss")
+    checkpointing.bind(folder, StopAt(stop), interval="2")
+    metrics = MetricsCsv(folder / "metrics.csv")
+    averaging = [EMA(enabled=True, decay=0.9)] if arguments.pop("ema", False) else []
+    trainer = tiny_trainer(
+        folder,
+        callbacks=[ExactResume(metrics), checkpointing, *averaging],
+        logger=metrics,
+        plugins=[AtomicCheckpointIO()],
+        **arguments,
+    )
+    last = folder / "last.ckpt"
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=last if last.is_file() else None)
+    except SystemExit:
+        return False
+    return True
+
+
+def assert_equal(one: Any, other: Any, where: str = "checkpoint") -> None:
+    """Equal to the last bit, in nested values too."""
+    assert type(one) is type(other), where
+    if isinstance(one, dict):
+        assert list(one) == list(other), where
+        for key in one:
+            assert_equal(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), where
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            assert_equal(*pair, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other or (one != one and other != other), (where, one, other)
+
+
+def tiny_texts(**arguments: Any) -> TextFiles:
+    folder = Path(tempfile.mkdtemp())
+    root = str(write_texts(folder / "texts", "{label}/{number}.txt"))
+    return TextFiles(root=root, batch_size=4, cache_dir=str(folder), **arguments)
+
+
+DROPOUT = {"model": {"dropout": 0.5}, "schedule": {"name": "cosine"}}
+PLATEAU = {"schedule": {"name": "plateau", "patience": 0, "min_delta": 0.9, "warmup": 0.0}}
+TEXT = {"network": "text_cnn", "model": {"dropout": 0.5}, "schedule": {"name": "cosine"}}
+CASES = {
+    "dropout and crops": (lambda: TinyImages(crop_padding=1), DROPOUT, {}),
+    "accumulation": (TinyImages, DROPOUT, {"accumulate_grad_batches": 4}),
+    "accumulation, odd": (
+        lambda: TinyImages(num_train=60),
+        DROPOUT,
+        {"accumulate_grad_batches": 3},
+    ),
+    "validation in mid-epoch": (TinyImages, DROPOUT, {"val_check_interval": 0.5}),
+    "plateau": (TinyImages, PLATEAU, {"val_check_interval": 0.5}),
+    "average": (TinyImages, DROPOUT, {"ema": True}),
+    "steps": (TinyImages, DROPOUT, {"max_steps": 16, "max_epochs": -1}),
+    "part of an epoch": (TinyImages, DROPOUT, {"limit_train_batches": 5}),
+    "text": (tiny_texts, TEXT, {"ema": True}),
+}
+LONG = {
+    "workers": (lambda: TinyImages(crop_padding=1, num_workers=2), DROPOUT, {}),
+    "text, workers": (lambda: tiny_texts(num_workers=2), TEXT, {}),
+}
+
+
+def check(tmp_path: Path, make_data: Any, model: dict, arguments: dict, stops: list[int]) -> None:
+    arguments = {"max_epochs": 3} | arguments
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert fit(whole, make_data, model, None, arguments)
+    finished = [fit(parts, make_data, model, stop, arguments) for stop in stops]
+    assert not finished[0]
+    assert fit(parts, make_data, model, None, arguments)
+    expected = torch.load(whole / "last.ckpt", weights_only=True)
+    found = torch.load(parts / "last.ckpt", weights_only=True)
+    for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch"):
+        assert_equal(found[name], expected[name], name)
+    for name in ("current_model_state", "averaging_state", "train_counts", "exact_resume"):
+        assert_equal(found.get(name), expected.get(name), name)
+    assert (parts / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    best = [torch.load(folder / "best.ckpt", weights_only=True) for folder in (whole, parts)]
+    assert_equal(best[1]["state_dict"], best[0]["state_dict"])
+    assert best[1]["description"]["scores"] == best[0]["description"]["scores"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_and_resumed(tmp_path: Path, name: str) -> None:
+    check(tmp_path, *CASES[name], stops=[2, 1, 2])
+    if name == "plateau":  # or nothing would have been proven about it
+        (state,) = torch.load(tmp_path / "parts/last.ckpt", weights_only=True)["lr_schedulers"]
+        assert state["plateau_scale"] < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_stopped_and_resumed_with_workers(tmp_path: Path, name: str) -> None:
+    check(tmp_path, *LONG[name], stops=[4])
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_every_place_in_a_run(tmp_path: Path, stop: int) -> None:
+    arguments = {"max_epochs": 2, "accumulate_grad_batches": 2, "val_check_interval": 3}
+    check(tmp_path, lambda: TinyImages(crop_padding=1), DROPOUT, arguments, stops=[stop])
+
+
+def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
+    counts = {"ready": ready, "started": started, "processed": completed, "completed": completed}
+    return {"total": dict(counts), "current": dict(counts)}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "batch", "position"),
+    [
+        ((1, 0, 0), (0, 0, 0), 0),  # announced, not begun
+        ((1, 1, 1), (6, 6, 6), 0),  # training is over
+        ((2, 2, 1), (4, 3, 3), 3),  # before the fourth batch
+        ((2, 2, 1), (3, 3, 3), None),  # validation after the third
+        ((2, 2, 1), (3, 3, 2), None),  # at the end of the third
+    ],
+)
+def test_only_states_between_steps_have_a_position(epoch, batch, position) -> None:
+    loops = {
+        "epoch_progress": progress(*epoch),
+        "epoch_loop.batch_progress": progress(*batch) | {"is_last_batch": True},
+        "epoch_loop.state_dict": {"_batches_that_stepped": 9},
+    }
+    assert position_in_epoch(loops) == position
+    if position:
+        set_between_steps(loops, position)
+        current = loops["epoch_loop.batch_progress"]["current"]
+        assert [current[key] for key in ("ready", "started", "completed")] == [3, 3, 2]
+        assert loops["epoch_loop.state_dict"] == {"_batches_that_stepped": 8}

@@ -1,0 +1,124 @@
+"""Which checkpoint is found, what counts as damaged, and what a resumed run may change."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from cli.resume import (
+    DamagedCheckpoint,
+    check_changes,
+    check_whole,
+    lock_run_folder,
+    newest_checkpoint,
+    whole_checkpoint,
+)
+
+
+def make_run(folder: Path, name: str, seed: int, *files: str) -> None:
+    (folder / "a" / name / "checkpoints").mkdir(parents=True)
+    (folder / "a" / name / "config.yaml").write_text(f"seed: {seed}\noptimizer:\n  lr: 0.001\n")
+    for file in files:
+        (folder / "a" / name / "checkpoints" / file).touch()
+
+
+def test_the_newest_run_with_a_checkpoint_and_these_settings(tmp_path: Path) -> None:
+    make_run(tmp_path, "2024-01-01_00-00-00-aa", 1, "last.ckpt", "best.ckpt")
+    make_run(tmp_path, "2025-01-01_00-00-00-aa", 2, "previous.ckpt")
+    make_run(tmp_path, "2026-01-01_00-00-00-aa", 1)
+
+    def found(**wanted: str) -> str:
+        path = newest_checkpoint(str(tmp_path), "a", wanted)
+        return f"{path.parents[1].name[:4]} {path.name}"
+
+    assert found() == "2025 previous.ckpt"
+    assert found(seed="1") == "2024 last.ckpt"
+    assert found(**{"seed": "1", "optimizer.lr": "1e-3"}) == "2024 last.ckpt"
+    assert found(seed="3") == "2025 previous.ckpt"
+    with pytest.raises(FileNotFoundError, match="--resume auto: no run in"):
+        newest_checkpoint(str(tmp_path), "b", {})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    torch.save({"w": torch.randn(3000), "n": 1}, tmp_path / "last.ckpt")
+    return tmp_path / "last.ckpt"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_flipped_bit_is_noticed(checkpoint: Path, share: float) -> None:
+    check_whole(checkpoint)
+    content = bytearray(checkpoint.read_bytes())
+    content[int(share * len(content))] ^= 4
+    checkpoint.write_bytes(content)
+    with pytest.raises(DamagedCheckpoint, match="last.ckpt is damaged"):
+        check_whole(checkpoint)
+
+
+@pytest.mark.parametrize("length", [0, 1, 500, 11000])
+def test_a_file_that_is_cut_off(checkpoint: Path, length: int) -> None:
+    checkpoint.write_bytes(checkpoint.read_bytes()[:length])
+    with pytest.raises(DamagedCheckpoint):
+        check_whole(checkpoint)
+
+
+def test_the_newest_whole_one_is_taken(checkpoint: Path) -> None:
+    best = checkpoint.with_name("best.ckpt")
+    best.write_bytes(checkpoint.read_bytes())
+    assert whole_checkpoint(checkpoint) == (checkpoint, [])
+    checkpoint.write_bytes(b"")
+    checkpoint.with_name("previous.ckpt").write_bytes(b"PK")
+    found, notes = whole_checkpoint(checkpoint)
+    assert found == best
+    assert len(notes) == 3
+    assert notes[-1] == f"going on from {best} instead"
+    best.unlink()
+    with pytest.raises(DamagedCheckpoint, match="last.ckpt is damaged.*previous.ckpt is damaged"):
+        whole_checkpoint(checkpoint)
+
+
+BEFORE = {
+    "max_epochs": 2,
+    "seed": 0,
+    "logger": "csv",
+    "schedule": {"name": "cosine", "warmup": 0.1},
+    "optimizer": {"name": "adamw", "lr": 0.1},
+    "export": {"formats": "default"},
+}
+STEADY = BEFORE | {"schedule": {"name": "constant", "warmup": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "allowed", "error"),
+    [
+        (BEFORE, {}, False, None),
+        (BEFORE, {"logger": "wandb", "export": {"formats": "all"}}, False, None),
+        (BEFORE, {"max_epochs": 3}, False, "another max_epochs would not be the same"),
+        (BEFORE, {"max_epochs": 3}, True, None),
+        (STEADY, {"max_epochs": 3}, False, None),
+        (BEFORE, {"seed": 1, "logger": "wandb"}, False, "another seed would not be the same"),
+        (BEFORE, {"optimizer": {"name": "sgd", "lr": 0.1}}, True, "cannot change optimizer.name"),
+    ],
+)
+def test_changes(before: dict, change: dict, allowed: bool, error: str | None) -> None:
+    console = Console(file=io.StringIO())
+    if error is None:
+        check_changes(before, before | change, allowed, console)
+    else:
+        with pytest.raises(ValueError, match=error):
+            check_changes(before, before | change, allowed, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert bool(shown) == bool(change)
+    assert all(name in shown for name in change)
+
+
+def test_only_one_process_holds_a_folder(tmp_path: Path) -> None:
+    held = lock_run_folder(tmp_path)
+    with pytest.raises(ValueError, match=f"another process is training in {tmp_path}"):
+        lock_run_folder(tmp_path)
+
+    os.close(held)
+    os.close(lock_run_folder(tmp_path))
