@@ -4,6 +4,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks import kill_resume
-from tests.fresh_process import PRELOADED
+from tests.fresh_process import PRELOADED, ROOT
 from tests.test_train import NO_EXPORT, only_run
 from train import main
 
@@ -231,6 +233,42 @@ def test_a_step_that_breaks_is_replayed_and_named(
     last = replay.with_name("last.ckpt")
     assert main(["--replay", str(last), "--allow_external_code"]) == 1
     assert "not a replay file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
+    """The signal reaches rank 0 alone."""
+    words = [*ARGUMENTS, "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp"]
+    words += ["--max_epochs", "4", "--limit_train_batches", "30", "--ema.enabled", "true"]
+    words += ["--data.crop_padding", "1", "--accumulate_grad_batches", "2"]
+
+    def launch(runs: Path, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "train.py", *words, "--runs_dir", str(runs), *more],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    whole = launch(tmp_path / "whole")
+    assert "Traceback" not in whole.communicate(timeout=300)[0]
+    stopped = launch(tmp_path / "runs")
+    for _ in range(3000):
+        if any(len(t.read_text()) > 300 for t in tmp_path.glob("runs/*/*/metrics.csv")):
+            break
+        time.sleep(0.05)
+    stopped.send_signal(signal.SIGTERM)
+    text = stopped.communicate(timeout=60)[0]
+    assert stopped.returncode == 143, text
+    assert text.count("stopped by SIGTERM") == 1
+    assert "Traceback" not in text
+    resumed = launch(tmp_path / "runs", "--resume", "auto")
+    text = resumed.communicate(timeout=300)[0]
+    assert resumed.returncode == 0, text
+    folders = [only_run(tmp_path / name) for name in ("whole", "runs")]
+    assert kill_resume.is_identical(*folders)
 
 
 @pytest.mark.slow

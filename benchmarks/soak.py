@@ -1,0 +1,121 @@
+"""Does memory stay flat in a long run: `python -m benchmarks.soak --steps 2000`.
+
+Trains on images and on texts with every callback on and W&B (offline) as the logger, and samples
+the resident memory of the process, and of all its loader workers together, at every 20th step.
+Printed: the slope over the steps after the first quarter, in MB per 1,000 steps.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+EVERY = 20
+WARM_UP = 0.25  # share of the steps
+LIMIT = 1.0  # MB per 1,000 steps
+JOBS = {
+    "image": ["--data.crop_padding", "1", "--val_check_interval", "0.5"],
+    "image, 2 workers": ["--data.color_jitter", "0.2", "--data.num_workers", "2"],
+    "text": ["--config", "configs/bbc_news.yaml"],
+}
+COMMON = [
+    *("--logger", "wandb", "--ema.enabled", "true", "--max_epochs", "-1"),
+    *("--export.enabled", "false", "--enable_progress_bar", "false"),
+    *("--early_stopping.patience", "100000", "--checkpoint_every", "100"),
+]
+
+
+def resident_bytes(process: int) -> int:
+    """Memory of a process that is its own, shared pages left out."""
+    fields = Path(f"/proc/{process}/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def children_of(process: int) -> list[int]:
+    """The direct and indirect children."""
+    listing = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [pid for child in map(int, listing) for pid in (child, *children_of(child))]
+
+
+def child(arguments: list[str], log: Path, result: Path) -> None:
+    """A run of train.py that notes (step, own bytes, workers' bytes)."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    torch.set_num_threads(1)
+    import train
+    from lightning_modules.classifier import Classifier
+
+    samples: list[tuple[int, int, int]] = []
+    original: Callable[..., Any] = Classifier.training_step
+
+    def sampled(module: Any, *inputs: Any) -> Any:
+        step = module.trainer.global_step
+        if step % EVERY == 0:
+            workers = sum(map(resident_bytes, children_of(os.getpid())))
+            samples.append((step, resident_bytes(os.getpid()), workers))
+        return original(module, *inputs)
+
+    setattr(Classifier, "training_step", sampled)  # noqa: B010  # measured from outside
+    code = train.main(arguments)
+    result.write_text(json.dumps(samples))
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def measure(name: str, steps: int, folder: Path) -> dict[str, Any]:
+    """One job in a process of its own."""
+    log, result = folder / f"{name}.log", folder / f"{name}.json"
+    arguments = [*JOBS[name], *COMMON, "--max_steps", str(steps), "--runs_dir", str(folder)]
+    process = multiprocessing.get_context("fork").Process(
+        target=child, args=(arguments, log, result)
+    )
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{name} ended with code {process.exitcode}; see {log}")
+    samples = np.array(json.loads(result.read_text()), dtype=float)  # [M,3]
+    late = samples[samples[:, 0] >= WARM_UP * steps]
+    slopes = np.polyfit(late[:, 0] / 1000, late[:, 1:] / 1e6, 1)[0]  # [2], MB per 1,000 steps
+    return {
+        "job": name,
+        "steps": steps,
+        "mb": float(late[-1, 1] / 1e6),
+        "slope": float(slopes[0]),
+        "workers_mb": float(late[-1, 2] / 1e6),
+        "workers_slope": float(slopes[1]),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.soak", description=__doc__)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--only", choices=list(JOBS))
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    arguments = parser.parse_args(argv)
+    import train  # noqa: F401  # so that every forked process has it
+
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    jobs = [arguments.only] if arguments.only else list(JOBS)
+    figures = [measure(name, arguments.steps, folder) for name in jobs]
+    print(f"{'job':17} steps    MB  MB/1,000 steps   workers MB  MB/1,000 steps")
+    for row in figures:
+        print(
+            f"{row['job']:17} {row['steps']:5} {row['mb']:5.0f}  {row['slope']:14.2f}  "
+            f"{row['workers_mb']:11.0f}  {row['workers_slope']:14.2f}"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
+    return 0 if all(max(row["slope"], row["workers_slope"]) < LIMIT for row in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
