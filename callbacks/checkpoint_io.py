@@ -1,5 +1,6 @@
 """Reads and writes checkpoint files: a file is either whole or absent, and never runs code."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ class AtomicCheckpointIO(CheckpointIO):
                 os.replace(path, keep)
             os.replace(temporary, path)
         except BaseException as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             if isinstance(error, (OSError, RuntimeError)):  # torch reports a full disk as either
                 raise OSError(f"cannot write checkpoint {path}: {error}") from error
             raise

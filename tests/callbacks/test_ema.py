@@ -37,9 +37,8 @@ def test_the_average_equals_one_computed_by_hand_and_is_what_is_tested(tmp_path:
     checkpointing.bind(tmp_path)
     trainer = tiny_trainer(
         tmp_path,
-        callbacks=[Records(decay=0.5), checkpointing],
+        callbacks=[checkpointing, Records(decay=0.5)],
         plugins=[AtomicCheckpointIO()],
-        enable_checkpointing=True,
     )
     trainer.fit(model, datamodule=data)
     expected = start
