@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.callbacks.test_exact_resume import assert_equal
 from tests.fresh_process import PRELOADED, ROOT
+from tests.same_bits import assert_equal
 from tests.test_train import NO_EXPORT, only_run
 from train import main
 

@@ -1,6 +1,5 @@
 """A checkpoint file is whole or absent; the previous one survives a failed write."""
 
-import errno
 import os
 import resource
 import subprocess
@@ -63,9 +62,8 @@ def test_a_kill_before_the_rename_keeps_the_previous_file(
 
 def test_an_unwritable_folder_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="cannot write checkpoint") as caught:
+    with pytest.raises(OSError, match="cannot write checkpoint"):
         AtomicCheckpointIO().save_checkpoint(STATE, tmp_path / "file" / "a.ckpt")
-    assert caught.value.errno in (errno.ENOTDIR, errno.EEXIST)
 
 
 def test_code_in_a_file_does_not_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from callbacks.ema import EMA
 from callbacks.exact_resume import ExactResume, position_in_epoch, set_between_steps
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
+from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
@@ -64,23 +65,6 @@ def fit(
     except SystemExit:
         return False
     return True
-
-
-def assert_equal(one: Any, other: Any, where: str = "checkpoint") -> None:
-    """Equal to the last bit, in nested values too."""
-    assert type(one) is type(other), where
-    if isinstance(one, dict):
-        assert list(one) == list(other), where
-        for key in one:
-            assert_equal(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other), where
-        for index, pair in enumerate(zip(one, other, strict=True)):
-            assert_equal(*pair, f"{where}[{index}]")
-    elif isinstance(one, torch.Tensor):
-        assert torch.equal(one, other), where
-    else:
-        assert one == other or (one != one and other != other), (where, one, other)
 
 
 def tiny_texts(**arguments: Any) -> TextFiles:
