@@ -17,6 +17,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed before CUD
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytorch_lightning as pl
+import torch
 from rich.console import Console
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
@@ -35,6 +36,7 @@ from cli.provenance import git_commit, library_versions
 from cli.resume import check_changes, lock_run_folder
 from cli.run_folder import create_run_folder, is_rank_zero, shortest
 from cli.stop_signals import StopSignals
+from datamodules.data_check import check_data
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
@@ -64,6 +66,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     if data.kind == "text":
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
+    if data.kind == "image":  # convolutions are faster in this order, on CPUs and tensor cores
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are
     description = {
@@ -133,6 +137,8 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     if configuration["resume"]:
         check_same_model(configuration["resume"], configuration, model)
     folder = prepare_folder(configuration, held)
+    if is_rank_zero():
+        check_data(data, configuration["check_data"], folder)
     parts = build_callbacks(configuration)
     bind_callbacks(parts, configuration, folder, signals)
     trainer = build_trainer(configuration, parts, folder)

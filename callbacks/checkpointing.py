@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 
 MAX_FAILURES = 3
+MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
 
 
@@ -21,6 +22,7 @@ class Signals(Protocol):
     """Who asks this process to stop, and how it then ends."""
 
     received: int
+    seconds_waited: float
 
     def defer(self) -> None: ...
 
@@ -117,6 +119,16 @@ class Checkpointing(pl.Callback):
     ) -> None:
         if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
             self._between_steps(trainer, self._is_interval_over(trainer))
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
+    ) -> None:
+        """In a validation there is nothing exact to save: a long one is given up."""
+        signals = self.signals
+        if signals is None or not signals.received or self._is_off(trainer):
+            return
+        if trainer.world_size == 1 and signals.seconds_waited > MAX_WAIT and self.folder:
+            signals.leave(signals.received, self.folder / "last.ckpt")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.sanity_checking and not self.monitor.startswith("train/"):

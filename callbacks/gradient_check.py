@@ -222,7 +222,9 @@ class StepNorms:
 
 def norms(tensors: list[Any]) -> Tensor:
     """L2 norm of each, float32 [P]."""
-    return torch.stack(torch._foreach_norm(tensors, 2, dtype=torch.float32))
+    # half precision is summed in float32; float64 cannot be narrowed before the sum
+    dtype = None if tensors[0].dtype == torch.float64 else torch.float32
+    return torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).float()
 
 
 def dead_units_hook(dead: dict[str, Tensor], name: str) -> Callable[[Any, Any, Tensor], None]:

@@ -19,12 +19,15 @@ def check_machine(configuration: dict[str, Any]) -> list[str]:
     return [
         *check_strategy(configuration["strategy"]),
         *check_accelerator(configuration["accelerator"], configuration["devices"]),
+        *check_nodes(configuration["num_nodes"]),
         *check_master_port(),
     ]
 
 
 def check_strategy(strategy: str) -> list[str]:
-    known = ["auto", *StrategyRegistry.available_strategies()]
+    # spawned processes would have to take over open files, locks and the finished parts of a run
+    known = [name for name in StrategyRegistry.available_strategies() if "spawn" not in name]
+    known.insert(0, "auto")
     if strategy in known:
         return []
     near = did_you_mean(strategy, known)
@@ -47,6 +50,17 @@ def check_accelerator(accelerator: str, devices: Any) -> list[str]:
     wanted = max(devices) + 1 if isinstance(devices, list) and devices else devices
     if isinstance(wanted, int) and wanted > found:
         return [f"--devices {devices}: this machine has {found} usable GPU(s)"]
+    return []
+
+
+def check_nodes(num_nodes: int) -> list[str]:
+    """Nodes that do not know each other would wait for half an hour."""
+    launched = ("MASTER_ADDR", "SLURM_PROCID", "LSB_JOBID", "KUBERNETES_PORT", "JSM_NAMESPACE_RANK")
+    if num_nodes > 1 and not any(name in os.environ for name in launched):
+        return [
+            f"--num_nodes {num_nodes}: nothing says where the nodes are; start this by torchrun or "
+            "srun on each, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there"
+        ]
     return []
 
 

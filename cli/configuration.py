@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from callbacks import CALLBACKS
@@ -26,6 +28,7 @@ from cli.parsing import (
     read_file,
     settings_of,
     to_yaml,
+    trainer_arguments,
 )
 from cli.problems import UsageError, did_you_mean
 from cli.resume import newest_checkpoint, wanted_settings, whole_checkpoint
@@ -37,6 +40,9 @@ from lightning_modules.networks import NETWORKS
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
+# for a Trainer that only judges its arguments; precision may yet be adapted to the CPU
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+         "enable_model_summary": False, "num_sanity_val_steps": 0, "precision": None}  # fmt: skip
 DEFAULTS = {"model": "small_cnn", "data": "digits"}
 
 
@@ -148,15 +154,26 @@ def check_values(configuration: Configuration) -> list[str]:
         lambda: build_callbacks(configuration),
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
+        lambda: check_numbers(configuration),
+        lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
         lambda: parse_interval(configuration["checkpoint_every"]),
     ]
     problems = []
     for attempt in attempts:
         try:
             attempt()
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, TypeError, ImportError, OSError, MisconfigurationException) as error:
             problems.append(str(error))
     return problems
+
+
+def check_numbers(configuration: Configuration) -> None:
+    """What Lightning would only notice later."""
+    if not 0 <= configuration["seed"] < 2**32:
+        raise ValueError(f"--seed must be 0 to {2**32 - 1}, got {configuration['seed']}")
+    steps = configuration["accumulate_grad_batches"]
+    if steps < 1:
+        raise ValueError(f"--accumulate_grad_batches must be at least 1, got {steps}")
 
 
 def check_batch_size(configuration: Configuration) -> None:

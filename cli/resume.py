@@ -158,6 +158,8 @@ def check_changes(
     ]
     for name, (was, value) in changed.items():
         effect = "changes the training" if name in effective else "none on what is learnt"
+        if name in ("accelerator", "devices", "num_nodes", "strategy"):
+            effect = "other rounding; BatchNorm and dropout go by device"
         table.add_row(name, str(was), str(value), effect)
     console.print(table)
     refused = [name for name in changed if name in UNCHANGEABLE]

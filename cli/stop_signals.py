@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -30,6 +31,7 @@ class StopSignals:
     def __init__(self, extra_flags: Sequence[str] = ()) -> None:
         self.extra_flags = list(extra_flags)
         self.received = 0  # the number of the first signal
+        self.received_at = 0.0
         self.is_deferred = False
         self.checkpoint: Path | None = None  # the newest one, once there is one
 
@@ -62,7 +64,8 @@ class StopSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.received and number == signal.SIGINT:
             os._exit(128 + number)  # asked twice: nothing more is saved
-        self.received = self.received or number
+        if not self.received:
+            self.received, self.received_at = number, time.monotonic()
         if not self.is_deferred:
             self.leave(self.received, self.checkpoint)
         elif is_rank_zero():
@@ -71,6 +74,11 @@ class StopSignals:
                 f"\n{name}: stopping after this step, with a checkpoint (Ctrl-C again: at once)\n"
             )
             os.write(2, note.encode())  # print could be interrupted in itself
+
+    @property
+    def seconds_waited(self) -> float:
+        """Since the first signal."""
+        return time.monotonic() - self.received_at
 
     def leave(self, number: int, checkpoint: Path | None) -> None:
         """Says how to go on, and ends the process.

@@ -208,3 +208,37 @@ def test_ranks_follow_the_one_that_got_the_signal(tmp_path: Path) -> None:
         checkpointing._between_steps(trainer, is_due=False)
     assert stopped.value.code == 143
     assert asked == [0, "last.ckpt"]
+
+
+@pytest.mark.parametrize(("waited", "leaves"), [(1.0, False), (9.0, True)])
+def test_a_signal_does_not_wait_for_a_long_validation(
+    tmp_path: Path, waited: float, leaves: bool
+) -> None:
+    class Signals:
+        received, seconds_waited, left = 0, waited, False
+
+        def defer(self) -> None: ...
+
+        def act_at_once(self, checkpoint: Path | None) -> None: ...
+
+        def leave(self, number: int, checkpoint: Path | None) -> None:
+            raise SystemExit(128 + number)
+
+    class Signal(pl.Callback):
+        """Comes as a validation begins; the next step is a boundary at which the run ends."""
+
+        batches = 0
+
+        def on_validation_start(self, trainer, pl_module) -> None:
+            checkpointing.signals.received = 15
+
+        def on_validation_batch_end(self, *arguments) -> None:
+            self.batches += 1
+
+    checkpointing, signal = bound(tmp_path), Signal()
+    checkpointing.signals = Signals()  # type: ignore[assignment]
+    with pytest.raises(SystemExit):
+        fit(tmp_path, checkpointing, others=[signal], max_epochs=2)
+    assert signal.batches == (0 if leaves else 2)
+    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert last["global_step"] == (0 if leaves else 6)

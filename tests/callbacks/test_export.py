@@ -79,6 +79,11 @@ def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> Non
     callback.on_fit_start(trainer_of(), MODULE)
     assert checked == [("model", "data")]
 
+    trainer = trainer_of()
+    callback.bind(tmp_path, lambda *_: "no graph can hold this", script)
+    callback.on_fit_start(trainer, MODULE)
+    assert trainer.said == ["no graph can hold this"]
+
     def refuse(model: Any, data: Any) -> None:
         raise ValueError("export: forward returns tuple")
 
@@ -116,7 +121,7 @@ def test_export_py_gets_the_settings_and_its_output_comes_last(
     capsys: pytest.CaptureFixture,
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "0")
-    callback = Export(formats="onnx", max_drop=0.5, fail_if_slower=True)
+    callback = Export(formats="onnx", max_drop=0.5, fail_if_slower=True, qat="auto", qat_epochs=5)
     callback.bind(tmp_path, lambda *_: None, script, allow_external_code=True)
     callback.start(trainer_of(), data, tmp_path / "checkpoints" / "best.ckpt")
     assert capsys.readouterr().out == ""
@@ -128,7 +133,9 @@ def test_export_py_gets_the_settings_and_its_output_comes_last(
     arguments = " ".join(seen["arguments"])
     assert seen["rank"] == []
     assert f"--ckpt {tmp_path}/checkpoints/best.ckpt" in arguments
-    assert "--max_drop 0.5 --max_drop_fp32 0.1 --min_agreement 97 --timeout 600" in arguments
+    assert "--max_drop 0.5 --max_drop_fp32 0.1 --min_agreement 97" in arguments
+    assert "--qat_epochs 5 --timeout 600" in arguments
+    assert "--qat auto" in arguments
     assert "--formats onnx" in arguments
     assert "--requested" not in arguments
     assert "--fail_if_slower --allow_external_code" in arguments
@@ -151,7 +158,8 @@ def test_the_command_is_one_that_export_py_takes(tmp_path: Path) -> None:
     arguments = build_parser().parse_args(callback.command(tmp_path / "best.ckpt")[2:])
     assert arguments.output == tmp_path / "export"
     assert arguments.samples == tmp_path / "samples"
-    assert arguments.formats == ["torchscript", "onnx", "onnx-int8"]
+    assert arguments.formats == ["torchscript", "pt2", "onnx", "onnx-int8"]
+    assert (arguments.qat, arguments.qat_epochs) == ("off", 3)
 
 
 def test_other_ranks_start_nothing(data: TinyImages, tmp_path: Path, script: Path) -> None:

@@ -13,7 +13,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
-from callbacks.gradient_check import GradientCheck, Layer, StepNorms, dead_units_hook
+from callbacks.gradient_check import GradientCheck, Layer, StepNorms, dead_units_hook, norms
 from lightning_modules.finite_differences import check_model
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
@@ -120,6 +120,14 @@ def test_dead_units_are_zero_for_every_sample(output: Tensor, share: float) -> N
     dead: dict[str, Tensor] = {}
     dead_units_hook(dead, "relu")(nn.ReLU(), None, output)
     assert dead["relu"].item() == share
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_norms_of_any_precision(dtype: torch.dtype) -> None:
+    """Sums of squares beyond float16's range included."""
+    found = norms([torch.full((3, 3), 200.0, dtype=dtype), torch.zeros(2, dtype=dtype)])
+    assert found.dtype == torch.float32
+    assert found.tolist() == [600.0, 0.0]
 
 
 def test_norms_by_layer_against_a_hand_made_step() -> None:
