@@ -33,7 +33,7 @@ from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
 from cli.provenance import git_commit, library_versions
-from cli.resume import check_changes, lock_run_folder
+from cli.resume import check_same_model, check_same_training, lock_run_folder
 from cli.run_folder import create_run_folder, is_rank_zero, shortest
 from cli.stop_signals import StopSignals
 from datamodules.data_check import check_data
@@ -130,12 +130,14 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     data.setup()
     model = build_model(configuration, data)
     if configuration["test_only"]:
-        check_same_model(configuration["test_only"], configuration, model)
+        check_same_model(configuration["test_only"], model.description)
         return run_test_only(configuration, model, data)
     if configuration["replay"]:
         return run_replay(configuration, model, data, configuration["replay"])
     if configuration["resume"]:
-        check_same_model(configuration["resume"], configuration, model)
+        check_same_model(configuration["resume"], model.description)
+        allowed = configuration["allow_changes"]
+        check_same_training(configuration["resume"], model.description, allowed, Console())
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
@@ -252,29 +254,6 @@ def bind_callbacks(
 
         external = configuration["allow_external_code"]
         parts["export"].bind(folder, check_export, PROJECT / "export.py", external)
-
-
-def check_same_model(path: str, configuration: Configuration, model: Classifier) -> None:
-    """Refuses a checkpoint of another network, other classes, or a changed training.
-
-    Raises:
-        ValueError: What differs.
-    """
-    description = read_checkpoint(path)["description"]
-    for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
-        if description[key] != model.description[key]:
-            raise ValueError(
-                f"{path} was trained with {name} {description[key]}, but this run has "
-                f"{model.description[key]}"
-            )
-    if configuration["resume"]:
-        allowed = configuration["allow_changes"]
-        check_changes(description["config"], recorded(configuration), allowed, Console())
-        if description["fingerprint"] != model.description["fingerprint"] and not allowed:
-            raise ValueError(
-                f"{path} was trained on other data than {configuration['data']['name']} gives now "
-                "(their fingerprints differ); add --allow_changes if that is meant"
-            )
 
 
 def print_start(

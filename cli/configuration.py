@@ -4,6 +4,7 @@ Names lead to classes through the packages' dicts, and the classes' constructors
 there are.
 """
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ def configure(argv: Sequence[str]) -> Configuration:
         stored = read_checkpoint(checkpoint)["description"]["config"]
         settings = settings_of(stored, str(checkpoint)) + settings
     groups, problems = class_groups(settings)
+    settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
         parser.print_help()
@@ -110,6 +112,21 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     checkpoint, notes = whole_checkpoint(Path(wanted))
     print(*(f"{note}\n" for note in notes), sep="", end="")
     return str(checkpoint)
+
+
+def preprocessing_of_weights(
+    settings: Sequence[Setting], groups: Sequence[ClassGroup]
+) -> list[Setting]:
+    """Pretrained torchvision weights also say how to prepare pictures, unless that was given."""
+    weights = last_value(settings, "model.weights") or ""
+    is_given = any(setting.name == "data.weights" for setting in settings)
+    takes_them = any(
+        group.key == "data" and "weights" in inspect.signature(group.callable).parameters
+        for group in groups
+    )
+    if "_Weights." not in weights or is_given or not takes_them:
+        return []
+    return [Setting("data.weights", weights, "")]
 
 
 def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:

@@ -14,6 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lightning_modules.deployed import read_checkpoint
+
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
 # settings and groups that decide where and how something runs or is shown, not what is learnt
 WITHOUT_EFFECT = frozenset(
@@ -131,6 +133,37 @@ def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + name] = value
     return found
+
+
+def check_same_model(path: str, description: Mapping[str, Any]) -> None:
+    """Refuses a checkpoint of another network or other classes than this run's.
+
+    Raises:
+        ValueError: What differs.
+    """
+    stored = read_checkpoint(path)["description"]
+    for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
+        if stored[key] != description[key]:
+            raise ValueError(
+                f"{path} was trained with {name} {stored[key]}, but this run has {description[key]}"
+            )
+
+
+def check_same_training(
+    path: str, description: Mapping[str, Any], allow_changes: bool, console: Console
+) -> None:
+    """Shows what a run that goes on from a checkpoint changes, and refuses other data.
+
+    Raises:
+        ValueError: Something changes what is learnt, and that was not allowed.
+    """
+    stored = read_checkpoint(path)["description"]
+    check_changes(stored["config"], description["config"], allow_changes, console)
+    if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
+        raise ValueError(
+            f"{path} was trained on other data than {description['config']['data']['name']} gives "
+            "now (their fingerprints differ); add --allow_changes if that is meant"
+        )
 
 
 def check_changes(
