@@ -108,7 +108,8 @@ class Checkpointing(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.saved_time = time.monotonic()
-        if self.signals is not None:  # here, since Lightning has just set its own handlers
+        # here, since Lightning has just set its own handlers
+        if self.signals is not None and not self._is_off(trainer):
             self.signals.defer()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:

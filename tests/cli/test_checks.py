@@ -11,6 +11,7 @@ from cli.checks import (
     adapt_to_cpu,
     check_accelerator,
     check_master_port,
+    check_nodes,
     check_strategy,
     ignore_stray_slurm,
     why_no_gpu,
@@ -65,7 +66,8 @@ def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch, devices, fine
 
 def test_unknown_names_come_with_the_nearest() -> None:
     assert "did you mean cpu?" in check_accelerator("cpuu", 1)[0]
-    assert "did you mean ddp_spawn?" in check_strategy("ddp_spwan")[0]
+    assert "did you mean ddp_fork?" in check_strategy("ddp_frok")[0]
+    assert "is unknown" in check_strategy("ddp_spawn")[0]  # a run's open files cannot be spawned
     assert not check_accelerator("cpu", 2)
     assert not check_strategy("ddp")
 
@@ -73,6 +75,15 @@ def test_unknown_names_come_with_the_nearest() -> None:
 @pytest.mark.parametrize("devices", [0, -2])
 def test_no_devices(devices: int) -> None:
     assert f"got {devices}" in check_accelerator("cpu", devices)[0]
+
+
+def test_nodes_that_cannot_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MASTER_ADDR", "SLURM_PROCID", "KUBERNETES_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not check_nodes(1)
+    assert "nothing says where the nodes are" in check_nodes(2)[0]
+    monkeypatch.setenv("MASTER_ADDR", "node0")
+    assert not check_nodes(2)
 
 
 def test_an_occupied_port_is_found_before_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
