@@ -9,7 +9,7 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from exporters import DEFAULT_FORMATS, EXPORTERS
 from exporters.process import ChildError, run_child
-from exporters.runtime import OneLineParser, run_command
+from exporters.runtime import OneLineParser, positive, run_command
 from exporters.verdict import Limits, exit_code
 
 FORMAT_GROUPS = {
@@ -37,24 +37,47 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
     return load_deployed(checkpoint, allow_external_code), checkpoint["description"]
 
 
-def write_samples_from_data(checkpoint: Path, root: str, folder: Path) -> None:
-    """Builds the datamodule of a checkpoint on data in `root` and writes its samples."""
-    from callbacks.export import write_samples
+def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
+    """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
     from datamodules import DATAMODULES
     from lightning_modules.deployed import read_checkpoint, resolve_class
 
     description = read_checkpoint(checkpoint)["description"]
     config = description["config"]
-    settings = dict(config["data"])
+    # a child process may have no workers of its own
+    settings = dict(config["data"]) | {"seed": config["seed"], "num_workers": 0}
+    if root is not None:
+        settings["root"] = root
     name = str(settings.pop("name"))
-    datamodule: Any = resolve_class(DATAMODULES.get(name, name))(
-        **settings | {"root": root, "seed": config["seed"]}
-    )
+    datamodule: Any = resolve_class(DATAMODULES.get(name, name), allow_external_code)(**settings)
     datamodule.prepare_data()
     datamodule.setup("fit")
     if datamodule.class_names != description["class_names"]:
-        raise ValueError(f"--data.root {root} has other classes than the checkpoint")
-    write_samples(datamodule, folder)
+        raise ValueError(f"the data in {settings['root']} have other classes than the checkpoint")
+    return datamodule
+
+
+def write_samples_from_data(
+    checkpoint: Path, root: str, allow_external_code: bool, folder: Path
+) -> None:
+    """Writes the samples of data in `root`."""
+    from callbacks.export import write_samples
+
+    write_samples(rebuild_datamodule(checkpoint, root, allow_external_code), folder)
+
+
+def open_training_data(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
+    """The training split as QAT takes it: epoch -> batches of input tensors, augmented."""
+    datamodule = rebuild_datamodule(checkpoint, root, allow_external_code)
+    loader = datamodule.train_dataloader()
+
+    def batches(epoch: int) -> Iterator[tuple[Any, ...]]:
+        loader.batch_sampler.set_epoch(epoch)
+        for batch in loader:
+            inputs, _ = datamodule.on_after_batch_transfer(batch, 0)
+            yield inputs if isinstance(inputs, tuple) else (inputs,)
+
+    return batches
 
 
 def formats(text: str) -> list[str]:
@@ -70,7 +93,13 @@ def formats(text: str) -> list[str]:
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="export.py", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--ckpt", type=Path, required=True, help="checkpoint of this project")
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--ckpt", type=Path, help="checkpoint of this project")
+    task.add_argument("--benchmark", type=Path, metavar="BUNDLE", help="only time its files here")
+    task.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
+        help="two bundles side by side")  # fmt: skip
+    add("--trust", action="store_true",
+        help="also run files of a bundle that can hold code (pt2, aoti)")  # fmt: skip
     add("--formats", type=formats, help=f"default: {','.join(DEFAULT_FORMATS)}")
     add("--requested", help="formats whose failure is exit code 3; default: those of --formats")
     add("--output", type=Path, help="the bundle; default: export/ in the run folder")
@@ -83,13 +112,17 @@ def build_parser() -> argparse.ArgumentParser:
     add("--min_agreement", type=float, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip
     add("--fail_if_slower", action="store_true", help="INT8 slower than FP32 is a failure")
+    add("--qat", choices=("off", "auto", "on"), default="off",
+        help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
+    add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")
     add("--timeout", type=float, default=600.0, help="seconds for each step of each format")
     return parser
 
 
 def export(arguments: argparse.Namespace) -> int:
     """Makes the bundle and prints its table."""
-    from exporters.pipeline import Pipeline, Settings
+    from exporters.model_card import calibration_line
+    from exporters.pipeline import QAT, Pipeline, Settings
     from exporters.report import print_report
 
     # absolute, since a format's child may work in a scratch folder
@@ -100,7 +133,9 @@ def export(arguments: argparse.Namespace) -> int:
     run = folder.parent if folder.name == "checkpoints" else folder
     samples = (arguments.samples or run / "samples").absolute()
     if arguments.root is not None:
-        sample_from_data(checkpoint, arguments.root, samples, arguments.timeout)
+        sample_from_data(
+            checkpoint, arguments.root, arguments.allow_external_code, samples, arguments.timeout
+        )
     settings = Settings(
         checkpoint,
         arguments.formats or list(DEFAULT_FORMATS),
@@ -113,16 +148,38 @@ def export(arguments: argparse.Namespace) -> int:
             arguments.fail_if_slower,
         ),
         arguments.timeout,
+        arguments.qat,
+        arguments.qat_epochs,
     )
     load = partial(load_checkpoint, checkpoint, arguments.allow_external_code)
+    training = partial(
+        open_training_data, checkpoint, arguments.root, arguments.allow_external_code
+    )
     console = Console(highlight=False)
-    manifest = Pipeline(settings, load, console).run()
+    manifest = Pipeline(settings, load, training, console).run()
     print_report(manifest, console)
+    console.print(calibration_line(manifest["calibration"]), markup=False)
     console.print(f"Bundle: {shortest(settings.output)}", markup=False, soft_wrap=True)
     requested = arguments.formats or []
     if arguments.requested is not None:
         requested = [name for name in arguments.requested.split(",") if name]
+    if arguments.qat == "on":
+        requested = [*requested, QAT]
     return exit_code(manifest["artifacts"], requested)
+
+
+def look_at_bundles(arguments: argparse.Namespace) -> int:
+    """Prints what finished bundles can do; changes nothing."""
+    from exporters.bundle_report import print_benchmark, print_comparison
+
+    console = Console(highlight=False)
+    how = arguments.trust, arguments.timeout, console
+    if arguments.benchmark is not None:
+        print_benchmark(arguments.benchmark, *how)
+    else:
+        first, second = arguments.compare
+        print_comparison(first, second, *how)
+    return 0
 
 
 def shortest(path: Path) -> Path:
@@ -130,7 +187,9 @@ def shortest(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def sample_from_data(checkpoint: Path, root: str, samples: Path, timeout: float) -> None:
+def sample_from_data(
+    checkpoint: Path, root: str, allow_external_code: bool, samples: Path, timeout: float
+) -> None:
     """Calls `write_samples_from_data` in a child, since it needs Lightning.
 
     Raises:
@@ -139,7 +198,7 @@ def sample_from_data(checkpoint: Path, root: str, samples: Path, timeout: float)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         try:
-            arguments = checkpoint, root, samples
+            arguments = checkpoint, root, allow_external_code, samples
             run_child(write_samples_from_data, *arguments, timeout=timeout, log=log)
         except ChildError as error:
             raise ValueError(f"--data.root {root}: {error}") from error
@@ -147,15 +206,20 @@ def sample_from_data(checkpoint: Path, root: str, samples: Path, timeout: float)
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
+    command = look_at_bundles if arguments.ckpt is None else export
     try:
-        return run_command(lambda: export(arguments))
+        return run_command(lambda: command(arguments))
     except KeyboardInterrupt:
-        print("error: interrupted; nothing was changed", file=sys.stderr)
+        print(
+            "error: interrupted; the old bundle is as it was, and the same command goes on from "
+            "what was proven",
+            file=sys.stderr,
+        )
         return 130
 
 
 def leave(signal_number: int, frame: object) -> None:
-    """Ends with the usual code, by way of an exception: what was half done is removed."""
+    """Ends with the usual code, by way of an exception, so that children are ended too."""
     sys.exit(128 + signal_number)
 
 

@@ -1,4 +1,4 @@
-"""Predicts classes for files with a bundle (no torch needed) or a checkpoint of this project."""
+"""Predicts classes with a bundle (no torch needed) or a checkpoint of this project."""
 
 import argparse
 import sys
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exporters.runtime import (
-    Show,
-    predict,
+    Predictor,
+    parse_arguments,
     predict_parser,
     predict_with_bundle,
-    print_plain_table,
     report,
     run_command,
 )
@@ -26,29 +25,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def table_printer() -> Show:
-    """A rich table on a terminal, plain columns elsewhere."""
-    if not sys.stdout.isatty():
-        return print_plain_table
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        return print_plain_table
-
-    def show(header: list[str], rows: list[list[str]]) -> None:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in header:
-            table.add_column(name, justify="right" if name == "probability" else "left")
-        for row in rows:
-            table.add_row(*row)
-        Console(highlight=False, markup=False).print(table)
-
-    return show
-
-
-def predict_with_checkpoint(arguments: argparse.Namespace, show: Show) -> int:
-    """Runs the checkpoint itself, in eager mode on the CPU."""
+def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
+    """Runs the checkpoint itself, in eager mode on the CPU; its temperature is not known yet."""
     import torch
 
     from exporters.evaluation import tensor_runner
@@ -64,16 +42,15 @@ def predict_with_checkpoint(arguments: argparse.Namespace, show: Show) -> int:
     files = description.get("files") or {}
     reader = make_reader(description["preprocessing"], files.__getitem__)
     names = [item["name"] for item in description["input_spec"]["inputs"]]
-    found = predict(arguments, reader, tensor_runner(module, names), description["class_names"])
-    return report(found, arguments.format, show)
+    infer = tensor_runner(module, names)
+    return report(Predictor(reader, infer, description["class_names"], 1.0), arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
-    show = table_printer()
+    arguments = parse_arguments(build_parser(), argv)
     if arguments.model.is_dir():
-        return run_command(lambda: predict_with_bundle(arguments, arguments.model, show))
-    return run_command(lambda: predict_with_checkpoint(arguments, show))
+        return run_command(lambda: predict_with_bundle(arguments, arguments.model))
+    return run_command(lambda: predict_with_checkpoint(arguments))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
     if data.kind == "image":  # convolutions are faster in this order, on CPUs and tensor cores
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = model.to(memory_format=torch.channels_last)
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are
     description = {
@@ -130,12 +130,12 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     data.setup()
     model = build_model(configuration, data)
     if configuration["test_only"]:
-        check_same_model(configuration["test_only"], model.description)
+        check_same_model(configuration["test_only"], model)
         return run_test_only(configuration, model, data)
     if configuration["replay"]:
         return run_replay(configuration, model, data, configuration["replay"])
     if configuration["resume"]:
-        check_same_model(configuration["resume"], model.description)
+        check_same_model(configuration["resume"], model)
         allowed = configuration["allow_changes"]
         check_same_training(configuration["resume"], model.description, allowed, Console())
     folder = prepare_folder(configuration, held)

@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from callbacks import CALLBACKS
-from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.metrics_csv import MetricsCsv
-from callbacks.progress import EpochProgress
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
+from cli.stop_signals import StopSignals
 from lightning_modules.optimizers import build_optimizer
-from train import bind_callbacks, build_model
+from train import bind_callbacks, build_model, build_trainer
 
 EPOCHS = 3  # of a round; the first is warm-up
 
@@ -62,22 +60,6 @@ class BareModule(pl.LightningModule):
         return build_optimizer(self.model, True, lr=1e-3)
 
 
-def trainer(folder: str, callbacks: list[pl.Callback], **arguments: Any) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=EPOCHS,
-        callbacks=callbacks,
-        default_root_dir=folder,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        log_every_n_steps=1,
-        **arguments,
-    )
-
-
 def plain_loop(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of the usual hand-written loop."""
     model = build_model(configuration, data).model.train()
@@ -99,8 +81,20 @@ def bare_lightning(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of Lightning without logging, bar or callbacks."""
     times = EpochTimes()
     with tempfile.TemporaryDirectory() as folder:
-        fit = trainer(
-            folder, [times], logger=False, enable_checkpointing=False, enable_progress_bar=False
+        fit = pl.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_epochs=EPOCHS,
+            callbacks=[times],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            log_every_n_steps=1,
         )
         fit.fit(BareModule(build_model(configuration, data).model), datamodule=data)
     return min(times.seconds[1:])
@@ -111,15 +105,8 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
     times = EpochTimes()
     with tempfile.TemporaryDirectory() as folder, silence():
         parts = build_callbacks(configuration)
-        bind_callbacks(parts, Path(folder), False)
-        fit = trainer(
-            folder,
-            [*parts.values(), EpochProgress(), times],
-            logger=[MetricsCsv(Path(folder) / "metrics.csv")],
-            plugins=[AtomicCheckpointIO()],
-            enable_checkpointing=True,
-            enable_progress_bar=True,
-        )
+        bind_callbacks(parts, configuration, Path(folder), StopSignals())
+        fit = build_trainer(configuration, parts | {"times": times}, Path(folder))
         fit.fit(build_model(configuration, data), datamodule=data)
     return min(times.seconds[1:])
 
@@ -147,7 +134,9 @@ def main() -> None:
     torch.set_num_threads(1)
     disabled = [flag for name in ("lr_finder", "export") for flag in (f"--{name}.enabled", "false")]
     present = [flag for flag in disabled if flag == "false" or flag[2:-8] in CALLBACKS]
-    configuration = configure([*present, "--optimizer.lr", "1e-3"])
+    common = ["--optimizer.lr", "1e-3", "--max_epochs", str(EPOCHS), "--accelerator", "cpu"]
+    common += ["--limit_val_batches", "0"]
+    configuration = configure([*present, *common, "--check_data", "off"])
     data = build_data(configuration)
     data.setup()
     seconds: dict[str, list[float]] = {name: [] for name in LOOPS}

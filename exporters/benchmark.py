@@ -8,6 +8,8 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,62 @@ def benchmark(
             for name, seconds in time_interleaved(runners, chosen).items():
                 results[name].append(setting(batch, threads, seconds))
     return results
+
+
+@dataclass(frozen=True)
+class TimedFile:
+    """One file of a finished bundle."""
+
+    label: str
+    format_name: str
+    path: Path
+    input_spec: Mapping[str, Any]
+    samples: Path | None  # real inputs; the longest that the model takes are made up without
+
+    def calls(self, threads: int) -> dict[int, Runner]:
+        """Batch size -> a call that needs no inputs any more."""
+        spec = ExportSpec.from_json(self.input_spec)
+        inputs = read_samples(self.samples) if self.samples is not None else None
+        inputs = inputs or longest_arrays(spec)
+        runner = runner_of(self.format_name, self.path, spec.names, threads)
+        found: dict[int, Runner] = {}
+        for batch in BATCHES:
+            rows = np.arange(batch) % len(inputs[spec.names[0]])
+            chosen = {name: inputs[name][rows] for name in spec.names}
+            found[batch] = partial(call, runner, chosen)
+        return found
+
+
+def call(
+    runner: Runner, inputs: Mapping[str, np.ndarray], _: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Runs the inputs that were bound before, not those of the caller."""
+    return runner(inputs)
+
+
+def benchmark_files(files: Sequence[TimedFile]) -> dict[str, list[dict[str, Any]]]:
+    """Times files of bundles side by side, without their checkpoints; results as `benchmark`'s."""
+    results: dict[str, list[dict[str, Any]]] = {file.label: [] for file in files}
+    for threads in sorted({1, usable_cpus()}):
+        torch.set_num_threads(threads)
+        calls = {file.label: file.calls(threads) for file in files}
+        for batch in BATCHES:
+            runners = {label: of_batch[batch] for label, of_batch in calls.items()}
+            for label, seconds in time_interleaved(runners, {}).items():
+                results[label].append(setting(batch, threads, seconds))
+    return results
+
+
+def longest_arrays(spec: ExportSpec) -> dict[str, np.ndarray]:
+    """One made-up sample that fills the dynamic axes."""
+    arrays = {}
+    for item in spec.inputs:
+        sizes = (1 if axis == "batch" else axis for axis in item.shape)
+        shape = [spec.dynamic[axis][1] if isinstance(axis, str) else axis for axis in sizes]
+        is_length = item.name == spec.lengths_name
+        value = spec.dynamic["length"][1] if is_length else 1
+        arrays[item.name] = np.full(shape, value, dtype=item.dtype)
+    return arrays
 
 
 def example_arrays(spec: ExportSpec) -> dict[str, np.ndarray]:

@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from exporters import runtime
-from exporters.runtime import MANIFEST, sha256_of
+from exporters import bundle_files, runtime
+from exporters.bundle_files import MANIFEST, sha256_of
+from exporters.model_card import model_card
 
 __all__ = ["Stage", "check_output", "describe_files", "sha256_of", "write_atomically"]
 
 CANDIDATES = "candidates"
 REJECTED = "rejected"
+CARD = "README.md"
+BUNDLE_PARTS = ("answers.py", "bundle_files.py", "manifest.schema.json")  # what predict.py imports
 
 
 @contextmanager
@@ -55,6 +58,14 @@ def describe_files(folder: Path, first: str) -> dict[str, dict[str, Any]]:
     return {p.name: {"sha256": sha256_of(p), "bytes": p.stat().st_size} for p in paths}
 
 
+def has_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a folder holds these files with these hashes."""
+    return all(
+        (folder / name).is_file() and sha256_of(folder / name) == facts["sha256"]
+        for name, facts in files.items()
+    )
+
+
 def check_output(output: Path, needed_bytes: int) -> None:
     """Finds out before any work whether the bundle can be written.
 
@@ -85,12 +96,31 @@ class Stage:
     def __init__(self, output: Path) -> None:
         self.output = output
         self.folder = output.with_name(f"{output.name}.partial")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        (self.folder / CANDIDATES).mkdir(parents=True)
+        for left in self.folder.glob("*"):  # by an export that was interrupted
+            if left.name != CANDIDATES:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        (self.folder / CANDIDATES).mkdir(parents=True, exist_ok=True)
 
     def candidate(self, format_name: str) -> Path:
         """Where a format's files are made and proven."""
         return self.folder / CANDIDATES / format_name
+
+    def clear(self, format_name: str) -> None:
+        """Removes what an interrupted export left of a format."""
+        shutil.rmtree(self.candidate(format_name), ignore_errors=True)
+
+    def recover(self, format_name: str, files: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Makes files of an earlier export the candidate, if they are still as they were proven."""
+        folder = self.candidate(format_name)
+        if has_files(folder, files):
+            return True
+        if not has_files(self.output, files):
+            return False
+        self.clear(format_name)
+        folder.mkdir()
+        for name in files:
+            shutil.copyfile(self.output / name, folder / name)
+        return has_files(folder, files)
 
     def log(self, name: str) -> Path:
         """Where a child's output goes; thrown away when all is well."""
@@ -121,37 +151,44 @@ class Stage:
     def add_runtime(self, kind: str, files: Mapping[str, str]) -> None:
         """Copies the torch-free predictor and what its preprocessing needs."""
         shutil.copyfile(runtime.__file__, self.folder / "predict.py")
-        package = Path(runtime.__file__).parents[1] / "preprocessing"
+        here = Path(runtime.__file__).parent
+        (self.folder / "exporters").mkdir()
+        (self.folder / "exporters" / "__init__.py").write_text('"""Parts of predict.py."""\n')
+        for name in BUNDLE_PARTS:
+            shutil.copyfile(here / name, self.folder / "exporters" / name)
         target = self.folder / "preprocessing"
         target.mkdir()
-        for pattern in ("__init__.py", "reader.py", "text*.py" if kind == "text" else "images.py"):
-            for source in package.glob(pattern):
+        readers = "text*.py" if kind == "text" else "images.py"
+        for pattern in ("__init__.py", "reader.py", "sources.py", readers):
+            for source in (here.parent / "preprocessing").glob(pattern):
                 shutil.copyfile(source, target / source.name)
         for name, content in files.items():
             (self.folder / Path(name).name).write_text(content, encoding="utf-8")
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        """Hashes everything, writes the manifest and puts the bundle in its place."""
+        """Writes card and manifest over everything that is there, and puts the bundle in place."""
         shutil.rmtree(self.folder / CANDIDATES)
-        paths = sorted(
-            path
-            for path in self.folder.rglob("*")
-            if path.is_file() and path.relative_to(self.folder).parts[0] != REJECTED
-        )
-        manifest["files"] = {
-            path.relative_to(self.folder).as_posix(): {
-                "sha256": sha256_of(path),
-                "bytes": path.stat().st_size,
-            }
-            for path in paths
-        }
-        manifest["manifest_sha256"] = runtime.manifest_sha256(manifest)
-        for path in paths:
-            with path.open("rb") as file:
+        manifest["files"] = self.describe()
+        card = model_card(manifest)
+        (self.folder / CARD).write_text(card, encoding="utf-8")
+        manifest["files"] = self.describe()
+        manifest["manifest_sha256"] = bundle_files.manifest_sha256(manifest)
+        for name in manifest["files"]:
+            with (self.folder / name).open("rb") as file:
                 os.fsync(file.fileno())
         with write_atomically(self.folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=2, ensure_ascii=False).encode())
         self.place()
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """SHA-256 and bytes of everything that belongs to the bundle."""
+        paths = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        names = {path.relative_to(self.folder): path for path in paths}
+        return {
+            name.as_posix(): {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+            for name, path in names.items()
+            if name.parts[0] != REJECTED
+        }
 
     def place(self) -> None:
         """Swaps the new bundle in; the old one is removed only then."""

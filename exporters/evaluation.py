@@ -18,7 +18,9 @@ import torch
 from torch import nn
 
 from exporters.bundle import sha256_of, write_atomically
+from exporters.calibration import calibrate, class_scores
 from exporters.candidate import Loader, precision_of, read_samples
+from exporters.program import probe
 from exporters.spec import ExportSpec, assert_exportable
 
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
@@ -132,8 +134,8 @@ def write_reference(
     """Runs the checkpoint in eager mode over the validation samples and writes the file.
 
     Returns:
-        The checkpoint's description, and "sha256", "num_samples", "whole" and "accuracy" of the
-        reference; an empty dict where there are no samples.
+        The checkpoint's description, and "sha256", "num_samples", "whole", "accuracy", "classes"
+        and "calibration" of the reference; an empty dict where there are no samples.
 
     Raises:
         ValueError: Weights are not finite, samples do not fit, or the recorded score differs.
@@ -142,6 +144,7 @@ def write_reference(
     assert_exportable(module)
     spec = ExportSpec.from_json(description["input_spec"])
     arrays = read_samples(samples / "validation.npz")
+    _, description["probe"] = probe(module, spec.example(arrays), spec.dynamic_shapes())
     if arrays is None:
         return description, {}
     spec.check_arrays(arrays, "validation.npz")
@@ -155,7 +158,13 @@ def write_reference(
         check_score(accuracy, len(targets), description)
     cases = [Case(*case) for case in sweep(spec, inputs, runner)]
     write_evaluation(evaluation_file, Evaluation(inputs, targets, reference, cases))
-    facts = {"num_samples": len(targets), "whole": whole, "accuracy": accuracy}
+    facts = {
+        "num_samples": len(targets),
+        "whole": whole,
+        "accuracy": accuracy,
+        "classes": class_scores(reference.argmax(axis=1), targets, reference.shape[1]),
+        "calibration": calibrate(reference, targets),
+    }
     return description, facts | {"sha256": sha256_of(evaluation_file)}
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporters.bundle import sha256_of
+from exporters.bundle_files import MANIFEST_VERSION
 from exporters.candidate import format_module
 from exporters.machine import describe_machine
 from exporters.report import recommendation
-from exporters.runtime import MANIFEST_VERSION
 from exporters.verdict import FAILED, Evidence, interval, recommend
 
 if TYPE_CHECKING:
@@ -27,6 +27,15 @@ FROM_DESCRIPTION = (
     "git_commit",
     "network",
 )
+FLAT_SETTINGS = ("seed", "precision", "max_epochs", "accumulate_grad_batches", "gradient_clip_val")
+SETTING_GROUPS = ("model", "optimizer", "schedule", "loss", "ema")
+UNCALIBRATED = {
+    "temperature": 1.0,
+    "samples": 0,
+    "error_before": None,
+    "error_after": None,
+    "note": "there are no validation samples to fit a temperature on",
+}
 
 
 def build_manifest(
@@ -41,13 +50,15 @@ def build_manifest(
         "manifest_version": MANIFEST_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: description.get(name) for name in FROM_DESCRIPTION},
+        "training": training_settings(description.get("config") or {}),
         "checkpoint": {
             "file": checkpoint.name,
             "sha256": sha256_of(checkpoint),
             **{key: description.get(key) for key in ("scores", "epoch", "global_step", "versions")},
         },
         "num_samples": reference.get("num_samples", 0),
-        "evaluation": dict(reference) or None,
+        "evaluation": {k: v for k, v in reference.items() if k != "calibration"} or None,
+        "calibration": reference.get("calibration", UNCALIBRATED),
         "eager": {
             "accuracy": 100 * reference["accuracy"] if reference else None,
             **eager,
@@ -59,6 +70,17 @@ def build_manifest(
     }
     manifest["recommendation"] = recommendation(manifest)
     return manifest
+
+
+def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that shaped the weights, by their flags; nothing about the machine."""
+    flat = {name: config[name] for name in FLAT_SETTINGS if config.get(name) is not None}
+    for group in SETTING_GROUPS:
+        values = config.get(group) or {}
+        if values.get("enabled", True):
+            flat |= {f"{group}.{k}": v for k, v in values.items() if v not in (None, False)}
+    data = config.get("data") or {}
+    return {f"data.{k}": data[k] for k in ("name", "batch_size") if k in data} | flat
 
 
 def artifact_entry(name: str, outcome: "Outcome") -> dict[str, Any]:

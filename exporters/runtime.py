@@ -1,22 +1,19 @@
-"""The torch-free predictor: a bundle's files are checked, run by ONNX Runtime, answers printed.
+"""The torch-free predictor: a bundle's model, run by ONNX Runtime, answers printed.
 
-A copy of this file is `predict.py` in every bundle. It imports numpy, onnxruntime, `preprocessing`
-(with Pillow or tokenizers) and nothing else. Hashes prove that nothing changed by accident, not
-where a bundle comes from.
+A copy of this file is `predict.py` in every bundle. It imports numpy, onnxruntime, the parts that
+are copied with it (which need Pillow or tokenizers) and nothing else. Samples are read, run and
+printed batch by batch, so memory stays flat however many there are.
 
 N batch, K classes.
 """
 
 import argparse
-import csv
 import difflib
-import hashlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,103 +21,42 @@ import numpy as np
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # a bundle stays as it was shipped
 
-from preprocessing.reader import Reader, find_files, make_reader  # noqa: E402
+from exporters.answers import FORMS, Prediction  # noqa: E402
+from exporters.bundle_files import (  # noqa: E402
+    choose_artifact,
+    read_manifest,
+    unexpected_files,
+)
+from preprocessing.reader import Reader, make_reader  # noqa: E402
+from preprocessing.sources import STANDARD_INPUT, find_samples  # noqa: E402
 
-MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
-MANIFEST_HASH = "manifest_sha256"
+NOTES = {
+    "empty": "texts without a token: {} (each counts as one unknown token)",
+    "truncated": "texts longer than the model takes: {} (their ends were cut)",
+}
 
 Infer = Callable[[Mapping[str, np.ndarray]], np.ndarray]
-Show = Callable[[list[str], list[list[str]]], None]
 
 
-# ---- bundles ---------------------------------------------------------------------------
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def manifest_sha256(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 over all of a manifest but this hash itself."""
-    content = {key: value for key, value in manifest.items() if key != MANIFEST_HASH}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def read_manifest(bundle: Path) -> dict[str, Any]:
-    """Reads a bundle's manifest and compares every file with its hash.
-
-    Raises:
-        FileNotFoundError: There is no bundle.
-        ValueError: A file is missing, changed, or named in a way that leads out of the bundle.
-    """
-    path = bundle / MANIFEST
-    if not path.is_file():
-        raise FileNotFoundError(f"no bundle at {bundle}: it has no {MANIFEST}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        version, expected = manifest["manifest_version"], manifest[MANIFEST_HASH]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not the manifest of a bundle: {error!r}") from error
-    if version != MANIFEST_VERSION:
-        raise ValueError(
-            f"{path} has version {version}, this program reads {MANIFEST_VERSION}: "
-            "use the predict.py inside the bundle"
-        )
-    if manifest_sha256(manifest) != expected:
-        raise ValueError(f"{path} was changed after the export: export the checkpoint again")
-    for name, facts in manifest["files"].items():
-        check_file(bundle, name, facts["sha256"])
-    return manifest
-
-
-def check_file(bundle: Path, name: str, sha256: str) -> None:
-    """Refuses a file that is missing, changed, or outside the bundle."""
-    relative = PurePosixPath(name)
-    if relative.is_absolute() or ".." in relative.parts or "\\" in name or ":" in name:
-        raise ValueError(f"{bundle / MANIFEST} names a file outside the bundle: {name!r}")
-    path = bundle / relative
-    if path.is_symlink() or not path.is_file():
-        raise ValueError(f"{path} is missing from the bundle")
-    if sha256_of(path) != sha256:
-        raise ValueError(f"{path} was changed after the export: its SHA-256 is not the manifest's")
-
-
-def choose_artifact(manifest: Mapping[str, Any], name: str | None) -> str:
-    """The artifact asked for, or the recommended one.
-
-    Raises:
-        ValueError: It is not in the bundle, or only PyTorch can run it.
-    """
-    usable = [k for k, entry in manifest["artifacts"].items() if entry["file"] is not None]
-    runnable = [k for k in usable if manifest["artifacts"][k]["runtime"] == "onnxruntime"]
-    chosen = name or manifest["recommended"] or next(iter(runnable), None)
-    if chosen is None or (name and name not in usable):
-        entry = manifest["artifacts"].get(name, {})
-        why = f" ({entry['verdict']}: {'; '.join(entry['reasons'])})" if entry else ""
-        raise ValueError(
-            f"no artifact {name or ''} here{why}; it has {', '.join(usable) or 'none'}"
-        )
-    if chosen not in runnable:
-        raise ValueError(
-            f"artifact {chosen!r} needs PyTorch, and this predictor runs without: load "
-            f"{manifest['artifacts'][chosen]['file']} there, or choose --artifact "
-            f"{' or '.join(runnable) or '(no ONNX file here)'}"
-        )
-    return chosen
+# ---- models ----------------------------------------------------------------------------
 
 
 def open_session(path: Path, threads: int | None) -> Any:
-    """An ONNX Runtime session on the CPU; `threads` None leaves the number to it."""
+    """An ONNX Runtime session on the CPU; `threads` None leaves the number to it.
+
+    Raises:
+        ValueError: ONNX Runtime refuses the file.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors only; they are raised as well
+    options.log_severity_level = 4  # errors are raised, that is enough
     if threads is not None:
         options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own types, one for each kind of fault
+        raise ValueError(f"ONNX Runtime cannot load {path}: {error}") from error
 
 
 def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -128,15 +64,26 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     return session.run(None, dict(inputs))[0]
 
 
+def session_infer(session: Any) -> Infer:
+    """`run_session` as a function of the inputs; what it cannot run is one message."""
+
+    def infer(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        try:
+            return run_session(session, inputs)
+        except Exception as error:  # as above
+            raise ValueError(f"the model does not run on these inputs: {error}") from error
+
+    return infer
+
+
 # ---- predictions -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The most probable classes of one file, best first."""
+class Fault:
+    """A sample that has no answer."""
 
-    file: str
-    classes: list[tuple[str, float]]
+    message: str
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -145,69 +92,91 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
-def predict(
-    arguments: argparse.Namespace, reader: Reader, infer: Infer, class_names: Sequence[str]
-) -> Iterator[Prediction | str]:
-    """Predictions in the order of the files; a text instead where a file could not be read."""
-    paths: list[Path] = []
-    items: list[Any] = []
-    for path in find_files(arguments.files, reader.extensions):
-        try:
-            items.append(reader.read(path))
-            paths.append(path)
-        except (ValueError, OSError) as error:
-            yield str(error)
-        if len(items) == arguments.batch_size:
-            yield from answer(paths, reader.collate(items), infer, class_names, arguments.top_k)
-            paths, items = [], []
-    if items:
-        yield from answer(paths, reader.collate(items), infer, class_names, arguments.top_k)
+Batch = tuple[list[str], list[Any], list[Fault]]  # names and contents, and what has none
 
 
-def answer(
-    paths: list[Path],
-    inputs: Mapping[str, np.ndarray],
-    infer: Infer,
-    class_names: Sequence[str],
-    top_k: int,
-) -> Iterator[Prediction]:
-    """Runs one batch."""
-    probabilities = softmax(infer(inputs))
-    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
-    for path, row, order in zip(paths, probabilities, best, strict=True):
-        yield Prediction(str(path), [(class_names[k], float(row[k])) for k in order])
+@dataclass(frozen=True)
+class Predictor:
+    """A model with what turns samples into its inputs and logits into answers."""
+
+    reader: Reader
+    infer: Infer
+    class_names: Sequence[str]
+    temperature: float  # probabilities are softmax(logits / temperature)
+
+    def predict(self, arguments: argparse.Namespace) -> Iterator[Prediction | Fault]:
+        """Answers in the order of the samples; faults before the answers of their batch."""
+        if arguments.text and self.reader.kind != "text":
+            raise ValueError("--text: this model classifies pictures")
+        for names, items, faults in self.batches(arguments):
+            yield from faults
+            if items:
+                yield from self.answer(names, self.reader.collate(items), arguments)
+
+    def batches(self, arguments: argparse.Namespace) -> Iterator[Batch]:
+        """What can be read, and a fault for what cannot."""
+        reader = self.reader
+        samples = find_samples(
+            arguments.text, arguments.files, arguments.column, reader.kind, reader.extensions
+        )
+        names, items, faults = batch = [], [], []  # type: Batch
+        for name, content in samples:
+            try:
+                if isinstance(content, ValueError):
+                    raise content
+                items.append(reader.read(content))
+                names.append(name)
+            except (ValueError, OSError, MemoryError) as error:
+                message = str(error).removeprefix(f"{content}: ") or type(error).__name__
+                faults.append(Fault(message if name in message else f"{name}: {message}"))
+            if len(items) + len(faults) == arguments.batch_size:
+                yield batch
+                names, items, faults = batch = [], [], []
+        yield batch
+
+    def answer(
+        self, names: list[str], inputs: Mapping[str, np.ndarray], arguments: argparse.Namespace
+    ) -> Iterator[Prediction | Fault]:
+        """Runs one batch."""
+        logits = self.infer(inputs)
+        expected = len(names), len(self.class_names)
+        if logits.shape != expected:
+            raise ValueError(f"the model returns {list(logits.shape)}, expected {list(expected)}")
+        finite = np.asarray(np.isfinite(logits).all(axis=1))
+        probabilities = softmax(np.where(finite[:, None], logits, 0) / self.temperature)
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, : arguments.top_k]
+        shown = np.take_along_axis(probabilities, best, axis=1)
+        rows = zip(names, best.tolist(), shown.tolist(), finite.tolist(), strict=True)
+        for name, classes, values, is_finite in rows:
+            if is_finite:
+                found = zip(classes, values, strict=True)
+                above = [(self.class_names[k], p) for k, p in found if p >= arguments.threshold]
+                yield Prediction(name, above)
+            else:
+                yield Fault(f"{name}: the model's output is not finite")
+
+    def notes(self) -> list[str]:
+        """What was odd about samples that were answered."""
+        counts = self.reader.counts
+        return [text.format(counts[key]) for key, text in NOTES.items() if counts[key]]
 
 
-def print_plain_table(header: list[str], rows: list[list[str]]) -> None:
-    """Columns divided by two spaces."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in [header, *rows]:
-        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
+    """Prints answers on stdout, faults and notes on stderr; 1 where a sample has no answer."""
+    faults = 0
 
+    def answered() -> Iterator[Prediction]:
+        nonlocal faults
+        for item in predictor.predict(arguments):
+            if isinstance(item, Prediction):
+                yield item
+            else:
+                faults += 1
+                print(f"error: {item.message}", file=sys.stderr)
 
-def report(predictions: Iterator[Prediction | str], form: str, show: Show) -> int:
-    """Prints predictions on stdout and faults on stderr; 1 where a file could not be read."""
-    faults, rows, width = 0, [], 0
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    if form == "csv":
-        writer.writerow(["file", "rank", "class", "probability"])
-    for item in predictions:
-        if isinstance(item, str):
-            faults += 1
-            print(f"error: {item}", file=sys.stderr)
-        elif form == "csv":
-            for rank, (name, p) in enumerate(item.classes, start=1):
-                writer.writerow([item.file, rank, name, f"{p:.6f}"])
-        elif form == "jsonl":
-            found = [{"class": name, "probability": round(p, 6)} for name, p in item.classes]
-            print(json.dumps({"file": item.file, "predictions": found}, ensure_ascii=False))
-        else:
-            rows.append([item.file, *(s for name, p in item.classes for s in (name, f"{p:.2%}"))])
-            width = len(item.classes)
-    if rows:
-        header = ["file", "class", "probability"]
-        header += [text for k in range(2, width + 1) for text in (f"class {k}", "probability")]
-        show(header, rows)
+    FORMS[arguments.format](answered(), arguments.top_k, arguments.threshold)
+    for note in predictor.notes():
+        print(f"note: {note}", file=sys.stderr)
     return 1 if faults else 0
 
 
@@ -231,40 +200,68 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def share(text: str) -> float:
+    """A probability."""
+    try:
+        if 0 <= float(text) <= 1:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected a probability from 0 to 1, got {text!r}")
+
+
 def predict_parser(description: str) -> argparse.ArgumentParser:
     """The flags that the bundle's predict.py and the project's share."""
     parser = OneLineParser(prog="predict.py", description=description, allow_abbrev=False)
-    parser.add_argument("files", nargs="+", help="files, or folders of files")
-    parser.add_argument("--artifact", help="which model of the bundle; default: the recommended")
-    parser.add_argument("--format", choices=("table", "csv", "jsonl"), default="table")
-    parser.add_argument("--top_k", type=positive, default=1, help="classes a file")
-    parser.add_argument("--threads", type=positive, help="CPU threads; default: all")
-    parser.add_argument("--batch_size", type=positive, default=32)
+    add = parser.add_argument
+    add("files", nargs="*",
+        help=f"files, folders of files, or {STANDARD_INPUT} for the lines of standard input "
+        "(texts; for a model of pictures, their paths)")  # fmt: skip
+    add("--text", action="append", default=[], help="a text itself; may be repeated")
+    add("--column", action="append", default=[],
+        help="the files are tables (.csv, .tsv, .jsonl, also with .gz): the column of the texts or "
+        "paths, by its name in the first row, or its number from 0 where there are no names; "
+        "several are joined by a space")  # fmt: skip
+    add("--artifact", help="which model of the bundle; default: the recommended")
+    add("--format", choices=tuple(FORMS), default="table")
+    add("--top_k", type=positive, default=1, help="classes a sample")
+    add("--threshold", type=share, default=0.0, help="leave out classes less probable than this")
+    add("--threads", type=positive, help="CPU threads; default: all")
+    add("--batch_size", type=positive, default=32)
     return parser
 
 
-def predict_with_bundle(arguments: argparse.Namespace, bundle: Path, show: Show) -> int:
-    """Checks the bundle, then predicts for all files."""
+def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Any:
+    """The flags; something to predict for must be among them."""
+    arguments = parser.parse_args(argv)
+    if not arguments.files and not arguments.text:
+        parser.error(f"nothing to predict for: give files, folders, --text or {STANDARD_INPUT}")
+    return arguments
+
+
+def predict_with_bundle(arguments: argparse.Namespace, bundle: Path) -> int:
+    """Checks the bundle, then predicts for all samples."""
     manifest = read_manifest(bundle)
+    if extra := unexpected_files(bundle, manifest["files"]):
+        print(f"note: not part of the bundle: {', '.join(extra[:5])}", file=sys.stderr)
     name = choose_artifact(manifest, arguments.artifact)
     entry = manifest["artifacts"][name]
     if entry["verdict"] != "passed":
         print(f"note: {name} is {entry['verdict']}: {'; '.join(entry['reasons'])}", file=sys.stderr)
-    session = open_session(bundle / entry["file"], arguments.threads)
     reader = make_reader(
         manifest["preprocessing"], lambda file: (bundle / file).read_text(encoding="utf-8")
     )
-
-    def infer(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        return run_session(session, inputs)
-
-    return report(
-        predict(arguments, reader, infer, manifest["class_names"]), arguments.format, show
-    )
+    session = open_session(bundle / entry["file"], arguments.threads)
+    temperature = manifest["calibration"]["temperature"]
+    predictor = Predictor(reader, session_infer(session), manifest["class_names"], temperature)
+    return report(predictor, arguments)
 
 
 def run_command(command: Callable[[], int]) -> int:
     """Turns what a user can cause into one line on stderr and exit code 1."""
+    sys.stdout.reconfigure(  # type: ignore[union-attr]
+        encoding="utf-8", errors="backslashreplace"
+    )
     try:
         return command()
     except BrokenPipeError:  # the reader of our output has stopped, as `head` does
@@ -277,9 +274,10 @@ def run_command(command: Callable[[], int]) -> int:
 
 def main() -> int:
     """The command line of a bundle: the model is what lies beside this file."""
-    arguments = predict_parser("Predicts classes for files with this bundle's model.").parse_args()
+    parser = predict_parser("Predicts classes with this bundle's model.")
+    arguments = parse_arguments(parser, None)
     bundle = Path(__file__).resolve().parent
-    return run_command(lambda: predict_with_bundle(arguments, bundle, print_plain_table))
+    return run_command(lambda: predict_with_bundle(arguments, bundle))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ DAMAGED = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, s
 
 # Here and not around each call: pictures are decoded by several threads, which share the filters.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+# What Pillow says of a damaged header before it gives up or finds its way; giving up is told here.
+NOISE = "Corrupt EXIF data|Truncated File Read|Metadata Warning"
+warnings.filterwarnings("ignore", NOISE, UserWarning, r"PIL\.")
 
 
 def decode_image(source: str | Path | bytes, preprocessing: Mapping[str, Any]) -> np.ndarray:

@@ -3,23 +3,31 @@
 N batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from preprocessing.sources import MAX_CHARACTERS
+
 TEXT_EXTENSIONS = (".txt",)
+STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How files become a model's inputs."""
+    """How samples become a model's inputs."""
 
+    kind: str  # "image" or "text"
     extensions: tuple[str, ...]  # of what is taken from folders
-    read: Callable[[Path], Any]
+    read: Callable[[str | Path], Any]
     collate: Callable[[list[Any]], dict[str, np.ndarray]]
+    counts: Counter[str] = field(default_factory=Counter)  # of what was odd though it was answered
 
 
 def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str]) -> Reader:
@@ -33,36 +41,44 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
         from preprocessing.text import TextTokenizer, text_inputs
 
         tokenizer = TextTokenizer(read_text(preprocessing["tokenizer"]))
+        counts: Counter[str] = Counter()
         return Reader(
-            TEXT_EXTENSIONS, read_text_file, lambda t: text_inputs(t, tokenizer, preprocessing)
+            "text",
+            TEXT_EXTENSIONS,
+            text_of,
+            lambda texts: text_inputs(texts, tokenizer, preprocessing, counts),
+            counts,
         )
     from preprocessing.images import EXTENSIONS, decode_image
 
     return Reader(
+        "image",
         EXTENSIONS,
         lambda path: decode_image(path, preprocessing),
         lambda images: {"images": np.stack(images)},
     )
 
 
-def read_text_file(path: Path) -> str:
-    """One text a file, UTF-8 with or without a byte order mark."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file (addresses are never fetched)")
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 (byte {error.start})") from error
+def text_of(source: str | Path) -> str:
+    """A text, or the one that a file holds: UTF-8 with or without a byte order mark.
 
-
-def find_files(names: Sequence[str], extensions: tuple[str, ...]) -> Iterator[Path]:
-    """Files as they are named; of a folder, all with a fitting extension, sorted."""
-    for name in names:
-        path = Path(name)
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in extensions)
-        if not inside:
-            raise ValueError(f"{path}: no files with {', '.join(extensions)} in this folder")
-        yield from inside
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is no text.
+    """
+    text = source
+    if isinstance(source, Path):
+        if not os.path.isfile(source):
+            is_folder = os.path.isdir(source)
+            missing = "no such file (addresses are never fetched)"
+            raise FileNotFoundError("a folder" if is_folder else missing)
+        with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    assert isinstance(text, str)
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"more than {MAX_CHARACTERS:,} characters")
+    if "\0" in text:
+        raise ValueError("a NUL byte: not a text")
+    if not text.isascii() and (stray := STRAY_BYTE.search(text)):
+        raise ValueError(f"not UTF-8 (byte 0x{ord(stray[0]) - 0xDC00:02x})")
+    return text

@@ -8,6 +8,7 @@ a file gives it to another token, all its ids move up by one. A text without tok
 N batch, L tokens.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -115,7 +116,10 @@ def padded_batch(
 
 
 def text_inputs(
-    texts: Sequence[str], tokenizer: TextTokenizer, preprocessing: Mapping[str, Any]
+    texts: Sequence[str],
+    tokenizer: TextTokenizer,
+    preprocessing: Mapping[str, Any],
+    counts: Counter[str] | None = None,
 ) -> dict[str, np.ndarray]:
     """A model's inputs for a few texts.
 
@@ -123,6 +127,7 @@ def text_inputs(
         texts: N texts.
         tokenizer: From the bundle or checkpoint.
         preprocessing: "max_length" and "vocab_size" of a datamodule.
+        counts: Texts without a token and texts that were cut are added to it.
 
     Returns:
         "tokens" int64 [N,L] and "lengths" int64 [N].
@@ -136,6 +141,8 @@ def text_inputs(
             f"{preprocessing['vocab_size']}: use the tokenizer.json that lies beside the model"
         )
     packed = tokenizer.encode(texts, preprocessing["max_length"])
+    if counts is not None:
+        counts.update(empty=packed.num_empty, truncated=packed.num_truncated)
     tokens, lengths = padded_batch(packed.ids, packed.offsets, np.arange(len(texts)))
     return {"tokens": tokens, "lengths": lengths}
 

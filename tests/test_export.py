@@ -8,13 +8,14 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
 
 import export
 from exporters import bundle as bundle_module
-from exporters.runtime import read_manifest
+from exporters.bundle_files import read_manifest
 from tests.exporters import small_run
 
 PROJECT = Path(export.__file__).parent
@@ -40,7 +41,8 @@ def test_the_default_export_passes(exported: tuple[Path, subprocess.CompletedPro
     manifest = read_manifest(folder)
     verdicts = {name: entry["verdict"] for name, entry in manifest["artifacts"].items()}
     expected = "unavailable" if sys.version_info >= (3, 14) else "passed"
-    assert verdicts == {"torchscript": expected, "onnx": "passed", "onnx-int8": "passed"}
+    others = dict.fromkeys(("pt2", "onnx", "onnx-int8"), "passed")
+    assert verdicts == {"torchscript": expected} | others
     lines = done.stdout.splitlines()
     assert lines[0].split()[0] == "format"
     assert max(map(len, lines[:-1])) <= 80
@@ -68,8 +70,66 @@ def test_the_manifest_says_everything(
     assert int8["paired"]["samples"] == 90
     assert {(x["batch"], x["threads"]) for x in int8["latency"]} >= {(1, 1), (32, 1)}
     names = {"predict.py", "preprocessing/images.py", "preprocessing/__init__.py", "model.onnx"}
-    assert names <= set(manifest["files"])
+    assert names | {"README.md", "exporters/manifest.schema.json"} <= set(manifest["files"])
     assert not any("text" in name or "evaluation" in name for name in manifest["files"])
+
+
+@pytest.mark.slow
+def test_the_manifest_is_as_its_schema_says(
+    exported: tuple[Path, subprocess.CompletedProcess],
+) -> None:
+    """By an independent validator, with the copy in the bundle."""
+    folder, _ = exported
+    schema = json.loads((folder / "exporters" / "manifest.schema.json").read_text())
+    jsonschema.validate(json.loads((folder / "manifest.json").read_text()), schema)
+
+
+@pytest.mark.slow
+def test_calibration_and_class_scores_are_in_manifest_card_and_output(
+    exported: tuple[Path, subprocess.CompletedProcess],
+) -> None:
+    folder, done = exported
+    manifest = read_manifest(folder)
+    calibration = manifest["calibration"]
+    assert calibration["samples"] == 90
+    assert "100 validation samples are needed" in calibration["note"]
+    assert "Probabilities are not calibrated: 100 validation" in " ".join(done.stdout.split())
+    classes = manifest["evaluation"]["classes"]
+    right = sum(scores["recall"] * scores["samples"] for scores in classes)
+    assert right / 90 == pytest.approx(manifest["evaluation"]["accuracy"])
+    card = (folder / "README.md").read_text()
+    assert f"| corner | {classes[2]['precision']:.4f} |" in card
+    assert manifest["files"]["model.onnx"]["sha256"] in card
+
+
+@pytest.mark.slow
+def test_what_is_proven_is_not_made_again(
+    exported: tuple[Path, subprocess.CompletedProcess], run: Path, tmp_path: Path, capsys
+) -> None:
+    """Also after an export that was killed, and never when a file or a limit has changed."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    arguments = ["--ckpt", str(copy / small_run.CHECKPOINT), "--formats", "onnx,onnx-int8"]
+    (copy / "export").rename(copy / "export.partial")
+    (copy / "export.partial" / "candidates" / "onnx").mkdir(parents=True)
+    for name in ("onnx/model.onnx", "leftover"):  # as far as it came when it was killed
+        shutil.copyfile(
+            copy / "export.partial/model.onnx", copy / "export.partial/candidates" / name
+        )
+    before = read_manifest(exported[0])["artifacts"]["onnx"]
+
+    assert export.main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "onnx: already proven, not made again" in output
+    assert "onnx-int8: already" not in output
+    after = read_manifest(copy / "export")["artifacts"]["onnx"]
+    for name in ("files", "parity", "accuracy", "paired", "details", "seconds"):
+        assert after[name] == before[name], name
+
+    assert export.main(arguments) == 0
+    assert capsys.readouterr().out.count("already proven") == 2
+    assert export.main([*arguments, "--max_drop", "2"]) == 0
+    assert "already proven" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -178,7 +238,9 @@ def test_a_full_disk_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--ckpt"),
+        ([], "one of the arguments --ckpt --benchmark --compare is required"),
+        (["--ckpt", "a", "--benchmark", "b"], "not allowed with argument --ckpt"),
+        (["--compare", "a"], "expected 2 arguments"),
         (["--ckpt", "a", "--formats", "onxx"], "unknown format onxx; there are torchscript"),
         (["--ckpt", "a", "--max_dorp", "1"], "did you mean --max_drop?"),
         (["--ckpt", "a", "--timeout", "soon"], "invalid float value: 'soon'"),
@@ -195,8 +257,17 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize("flags", [["--benchmark"], ["--compare", "elsewhere"]])
+def test_a_folder_that_is_no_bundle_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture, flags: list[str]
+) -> None:
+    assert f"no bundle at {tmp_path if flags[1:] == [] else 'elsewhere'}" in fails(
+        capsys, *flags, tmp_path
+    )
+
+
 def test_format_groups() -> None:
-    assert export.formats("default") == ["torchscript", "onnx", "onnx-int8"]
+    assert export.formats("default") == ["torchscript", "pt2", "onnx", "onnx-int8"]
     assert export.formats("onnx,onnx-int8,onnx") == ["onnx", "onnx-int8"]
     assert "onnx-int8" not in export.formats("fp32")
     with pytest.raises(argparse.ArgumentTypeError):
@@ -236,3 +307,25 @@ def test_one_format_fails_and_the_others_stay(
     assert not (tmp_path / "export" / "model.int8.onnx").exists()
     reason = tmp_path / "export" / "rejected" / "onnx-int8" / "reason.txt"
     assert "but training inputs have mean" in reason.read_text()
+
+
+@pytest.mark.slow
+def test_qat_takes_its_training_data_from_the_configuration(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data = {"name": "tests.tiny.TinyImages", "num_train": 240, "num_val": 90, "batch_size": 40}
+    shutil.copytree(run / "samples", tmp_path / "samples")
+    checkpoint = small_run.changed_checkpoint(
+        run / small_run.CHECKPOINT,
+        tmp_path / "a.ckpt",
+        config={"precision": "32-true", "seed": 0, "data": data},
+    )
+    arguments = ["--ckpt", str(checkpoint), "--formats", "onnx-int8", "--qat", "on"]
+    arguments += ["--qat_epochs", "2", "--allow_external_code"]
+    assert export.main(arguments) == 0
+    entry = read_manifest(tmp_path / "export")["artifacts"]["onnx-int8-qat"]
+    assert entry["verdict"] == "passed"
+    assert [point["epoch"] for point in entry["details"]["curve"]] == [0, 1]
+    assert all(point["val_accuracy"] > 90 for point in entry["details"]["curve"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "onnx-int8-qat: fine-tuned for 2 epochs; epoch 0: loss" in printed

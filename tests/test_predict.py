@@ -4,9 +4,11 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,10 @@ from PIL import Image
 import predict
 from exporters import onnx_float
 from exporters.bundle import Stage, describe_files
+from exporters.runtime import Predictor, parse_arguments, predict_parser, report, run_command
+from preprocessing.reader import Reader
 from tests.exporters import small_run
+from tests.exporters.small_manifest import artifact, manifest_values, rewrite
 
 PROJECT = Path(predict.__file__).parent
 CLASSES = ["row", "column", "corner"]
@@ -39,15 +44,13 @@ def bundle(run: Path) -> Path:
         onnx_float.export(job, folder / "model.onnx")
     stage.accept("onnx", describe_files(folder, "model.onnx"))
     stage.add_runtime("image", {})
-    entry = {"file": "model.onnx", "runtime": "onnxruntime", "verdict": "passed", "reasons": []}
     stage.finish(
-        {
-            "manifest_version": 1,
-            "class_names": CLASSES,
-            "preprocessing": job.description["preprocessing"],
-            "artifacts": {"onnx": entry},
-            "recommended": "onnx",
-        }
+        manifest_values(
+            class_names=CLASSES,
+            preprocessing=job.description["preprocessing"],
+            artifacts={"onnx": artifact("model.onnx")},
+            recommended="onnx",
+        )
     )
     return run / "export"
 
@@ -82,16 +85,16 @@ def test_names_and_probabilities(
     assert (code, err) == (0, "")
     if form == "csv":
         rows = list(csv.DictReader(io.StringIO(out)))
-        found = {row["file"]: row["class"] for row in rows if row["rank"] == "1"}
+        found = {row["input"]: row["class"] for row in rows if row["rank"] == "1"}
         assert [row["rank"] for row in rows] == ["1", "2"] * 6
         assert all(0 <= float(row["probability"]) <= 1 for row in rows)
     elif form == "jsonl":
         rows = [json.loads(line) for line in out.splitlines()]
-        found = {row["file"]: row["predictions"][0]["class"] for row in rows}
+        found = {row["input"]: row["predictions"][0]["class"] for row in rows}
         assert all(len(row["predictions"]) == 2 for row in rows)
     else:
         lines = out.splitlines()
-        assert lines[0].split() == ["file", "class", "probability", "class", "2", "probability"]
+        assert lines[0].split() == ["input", "class", "probability", "class", "2"]
         found = {line.split()[0]: line.split()[1] for line in lines[1:]}
     assert len(found) == 6
     right = sum(name == Path(file).name.split("-")[0] for file, name in found.items())
@@ -107,7 +110,7 @@ def test_bundle_and_checkpoint_agree(
     ]
     first, second = ([json.loads(line) for line in out.splitlines()] for out in outputs)
     for a, b in zip(first, second, strict=True):
-        assert a["file"] == b["file"]
+        assert a["input"] == b["input"]
         for x, y in zip(a["predictions"], b["predictions"], strict=True):
             assert x["class"] == y["class"]
             assert x["probability"] == pytest.approx(y["probability"], abs=1e-5)
@@ -121,7 +124,7 @@ def test_a_broken_picture_is_reported_and_the_others_are_done(
     arguments = [good[0], tmp_path / "broken.png", tmp_path / "none.png", good[1]]
     code, out, err = run_main(capsys, "--model", bundle, "--format", "csv", *arguments)
     assert code == 1
-    assert [row["file"] for row in csv.DictReader(io.StringIO(out))] == list(map(str, good))
+    assert [row["input"] for row in csv.DictReader(io.StringIO(out))] == list(map(str, good))
     first, second = err.splitlines()
     assert "broken.png: not a picture" in first
     assert "none.png: no such file" in second
@@ -130,7 +133,124 @@ def test_a_broken_picture_is_reported_and_the_others_are_done(
 def test_addresses_are_never_fetched(bundle: Path, capsys: pytest.CaptureFixture) -> None:
     code, out, err = run_main(capsys, "--model", bundle, "https://example.org/cat.png")
     assert (code, out) == (1, "")
-    assert "addresses are never fetched" in err
+    message = "error: https://example.org/cat.png: no such file (addresses are never fetched)"
+    assert err.splitlines() == [message]
+
+
+def test_a_list_of_paths(
+    bundle: Path, pictures: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From standard input, and from a table's column, whose paths start at its folder."""
+    names = [path.name for path in sorted(pictures.glob("*.png"))]
+    table = pictures / "list.csv"
+    table.write_text("split,path\n" + "".join(f"val,{name}\n" for name in names))
+    code, out, err = run_main(
+        capsys, "--model", bundle, "--format", "csv", "--column", "path", table
+    )
+    assert (code, err) == (0, "")
+    assert [Path(row["input"]).name for row in csv.DictReader(io.StringIO(out))] == names
+    lines = "".join(f"{pictures / name}\n" for name in names)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    assert run_main(capsys, "--model", bundle, "--format", "csv", "-") == (0, out, "")
+
+
+def test_a_threshold_in_each_form(bundle: Path, pictures: Path, capsys) -> None:
+    arguments = "--model", bundle, "--top_k", 3, "--threshold", 1, sorted(pictures.glob("*.png"))[0]
+    code, out, err = run_main(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert "no class above 1" in out.splitlines()[1]
+    assert run_main(capsys, *arguments, "--format", "csv")[1].endswith(".png,0,,\n")
+    assert '"predictions": []' in run_main(capsys, *arguments, "--format", "jsonl")[1]
+    middle = *arguments[:5], 0.2, arguments[-1], "--format", "jsonl"
+    shown = json.loads(run_main(capsys, *middle)[1])["predictions"]
+    everything = json.loads(run_main(capsys, *arguments[:4], arguments[-1], "--format", "jsonl")[1])
+    assert shown == [x for x in everything["predictions"] if x["probability"] >= 0.2]
+    assert 1 <= len(shown) < 3
+
+
+def test_the_temperature_of_the_manifest(
+    bundle: Path, pictures: Path, tmp_path: Path, capsys
+) -> None:
+    """softmax(logits / T): twice the temperature makes a ratio of probabilities its root."""
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    calibration = json.loads((copy / "manifest.json").read_text())["calibration"]
+    arguments = "--top_k", 3, "--format", "jsonl", sorted(pictures.glob("*.png"))[0]
+    ratios, orders = [], []
+    for temperature in (8.0, 16.0):
+        rewrite(copy, calibration=calibration | {"temperature": temperature})
+        found = json.loads(run_main(capsys, "--model", copy, *arguments)[1])["predictions"]
+        ratios.append(found[0]["probability"] / found[1]["probability"])
+        orders.append([x["class"] for x in found])
+    assert ratios[1] == pytest.approx(ratios[0] ** 0.5, rel=1e-3)
+    assert ratios[1] > 1.1
+    whole = json.loads(run_main(capsys, "--model", bundle, *arguments)[1])["predictions"]
+    assert orders == [[x["class"] for x in whole]] * 2
+
+
+def test_any_name_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output is UTF-8 whatever the locale; a file name that is not is shown with escapes."""
+    stream = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding="ascii"))
+    assert run_command(lambda: print("gr\xfcn \udcff", flush=True) or 0) == 0
+    assert stream.getvalue() == "gr\xfcn \\udcff\n".encode()
+
+
+def test_a_text_for_pictures_is_one_line(bundle: Path, capsys) -> None:
+    code, out, err = run_main(capsys, "--model", bundle, "--text", "a cat")
+    assert (code, out, err) == (1, "", "error: --text: this model classifies pictures\n")
+
+
+def test_an_output_that_is_not_finite_spoils_only_its_sample(capsys) -> None:
+    def infer(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        logits = np.tile(np.array([[0.0, 3.0]], np.float32), (len(inputs["images"]), 1))
+        logits[1, 0] = np.nan
+        return logits
+
+    reader = Reader("image", (), lambda path: np.zeros(1), lambda x: {"images": np.stack(x)})
+    arguments = parse_arguments(predict_parser(""), ["a", "b", "c", "--format", "csv"])
+    assert report(Predictor(reader, infer, ["x", "y"], 1.0), arguments) == 1
+    out, err = capsys.readouterr()
+    assert [line[:4] for line in out.splitlines()[1:]] == ["a,1,", "c,1,"]
+    assert err == "error: b: the model's output is not finite\n"
+    with pytest.raises(ValueError, match=r"returns \[3, 2\], expected \[3, 5\]"):
+        report(Predictor(reader, infer, list("abcde"), 1.0), arguments)
+
+
+def test_samples_are_read_when_they_are_needed_and_a_long_table_is_not_collected(capsys) -> None:
+    """Never more than a batch is ahead of what was printed."""
+    read: list[str] = []
+
+    def infer(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        return np.zeros((len(inputs["images"]), 2), np.float32)
+
+    def note(path: object) -> np.ndarray:
+        read.append(str(path))
+        return np.zeros(1)
+
+    reader = Reader("image", (), note, lambda x: {"images": np.stack(x)})
+    files = [f"file-{i:04}" for i in range(300)]
+    arguments = parse_arguments(predict_parser(""), ["--batch_size", "10", *files])
+    ahead = []
+    for done, prediction in enumerate(Predictor(reader, infer, ["x", "y"], 1).predict(arguments)):
+        assert prediction.name == files[done]
+        ahead.append(len(read) - done)
+    assert max(ahead) == 10
+    assert report(Predictor(reader, infer, ["x", "y"], 1.0), arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["input", *files]
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_what_lies_in_a_bundle_besides_is_mentioned(
+    bundle: Path, pictures: Path, tmp_path: Path, capsys
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    (copy / "out.csv").write_text("")
+    code, out, err = run_main(capsys, "--model", copy, pictures)
+    assert (code, err) == (0, "note: not part of the bundle: out.csv\n")
+    assert len(out.splitlines()) == 7
 
 
 def test_a_folder_without_pictures_is_one_line(
@@ -173,6 +293,8 @@ def test_wrong_models_are_one_line(
         (["--model", "m", "--top_k", "0", "a.png"], "at least 1, got '0'"),
         (["--model", "m", "--fromat", "csv", "a.png"], "did you mean --format?"),
         (["--model", "m", "--format", "xml", "a.png"], "invalid choice: 'xml'"),
+        (["--model", "m", "--threshold", "1.5", "a.png"], "from 0 to 1, got '1.5'"),
+        (["--model", "m"], "nothing to predict for"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(
@@ -229,3 +351,54 @@ def test_a_bundle_stays_as_it_was_shipped(bundle: Path, pictures: Path, tmp_path
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0
     assert sorted(moved.rglob("*")) == before
+
+
+def test_the_readme_example_runs_in_a_bundle(
+    bundle: Path, pictures: Path, tmp_path: Path, capsys
+) -> None:
+    """The lines that README gives for a program of one's own, without this project or torch."""
+    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    (example,) = (block for block in blocks if "onnxruntime.InferenceSession" in block)
+    assert len(example.splitlines()) <= 10
+    moved = tmp_path / "moved"
+    shutil.copytree(bundle, moved)
+    shutil.copyfile(sorted(pictures.glob("*.png"))[0], moved / "some.png")
+    code = f"import sys; sys.path.insert(0, '')\n{example}\nassert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, cwd=moved
+    )
+    expected = run_main(capsys, "--model", bundle, "--format", "csv", pictures)[1]
+    assert (done.stdout.strip(), done.stderr) == (expected.splitlines()[1].split(",")[2], "")
+
+
+@pytest.fixture(scope="module")
+def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a new environment that holds only what a bundle of pictures needs."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    venv.create(folder, with_pip=True, symlinks=os.name == "posix")
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "numpy", "onnxruntime", "pillow"]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"packages cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+    return python
+
+
+@pytest.mark.slow
+def test_a_bundle_in_an_environment_without_torch_and_this_project(
+    bundle: Path, pictures: Path, tmp_path: Path, fresh_python: Path, capsys
+) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(bundle, moved)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(*command: object) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [fresh_python, *command], capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
+
+    for package in ("torch", "pytorch_lightning", "rich"):
+        assert "No module named" in run("-c", f"import {package}").stderr
+    done = run(moved / "predict.py", "--format", "csv", pictures)
+    expected = run_main(capsys, "--model", bundle, "--format", "csv", pictures)[1]
+    assert (done.stdout, done.stderr) == (expected, "")

@@ -164,6 +164,19 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, limit: int) -> None:
     assert "x.png: more than 89,478,485 pixels, refused" in done.stderr
 
 
+def test_a_damaged_header_is_told_in_one_voice(tmp_path: Path) -> None:
+    """Pillow's own warning does not stand beside the message."""
+    path = save(tmp_path / "x.tif", Image.new("L", (100, 100)))
+    path.write_bytes(path.read_bytes()[:9])
+    code = f"from preprocessing.images import read_image; read_image({str(path)!r}, 1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 1
+    assert "x.tif: not a picture in a format that Pillow reads" in done.stderr
+    assert "Warning" not in done.stderr
+
+
 def test_threads_do_not_disturb_the_warning_filters(tmp_path: Path) -> None:
     path = save(tmp_path / "x.png", Image.new("L", (4, 6)))
     before = list(warnings.filters)

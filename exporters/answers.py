@@ -1,0 +1,64 @@
+"""How predictions are printed: as a table, CSV or JSON lines, each as soon as it is there.
+
+Copied into every bundle; imports nothing but the standard library.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+TABLE_ROWS = 50  # the widths of a table's columns are those of its first rows
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of one sample, best first; none where none is probable enough."""
+
+    name: str
+    classes: list[tuple[str, float]]
+
+
+def print_table(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
+    """Columns divided by two spaces."""
+    header = ["input", "class", "probability"]
+    header += [text for k in range(2, top_k + 1) for text in (f"class {k}", "")]
+    nothing = f"no class above {threshold:g}", ""
+    rows = (
+        [p.name, *(s for name, x in p.classes for s in (name, f"{x:.2%}"))]
+        if p.classes
+        else [p.name, *nothing]
+        for p in predictions
+    )
+    first = list(islice(rows, TABLE_ROWS))
+    widths = [
+        max(len(row[i]) if i < len(row) else 0 for row in [header, *first])
+        for i in range(max(map(len, first), default=0))
+    ]
+    for some in (([header] if first else []), first, rows):
+        for row in some:
+            print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=False)).rstrip())
+
+
+def print_csv(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
+    """One row a class; a sample without one has a single row of rank 0 with empty cells."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["input", "rank", "class", "probability"])
+    for prediction in predictions:
+        for rank, (name, p) in enumerate(prediction.classes, start=1):
+            writer.writerow([prediction.name, rank, name, f"{p:.6f}"])
+        if not prediction.classes:
+            writer.writerow([prediction.name, 0, "", ""])
+
+
+def print_jsonl(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
+    """One object a sample; a sample without a class has an empty list."""
+    for prediction in predictions:
+        found = [{"class": name, "probability": round(p, 6)} for name, p in prediction.classes]
+        line = {"input": prediction.name, "predictions": found}
+        print(json.dumps(line, ensure_ascii=False))
+
+
+FORMS = {"table": print_table, "csv": print_csv, "jsonl": print_jsonl}

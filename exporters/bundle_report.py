@@ -1,0 +1,162 @@
+"""What finished bundles can do on this machine: one measured by itself, or two side by side.
+
+Nothing is changed. Accuracies and scores are those of the manifests; times are measured now, in a
+process of its own.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from exporters import EXPORTERS, NATIVE_FORMATS
+from exporters.benchmark import TimedFile, benchmark_files
+from exporters.bundle_files import read_manifest
+from exporters.machine import describe_machine
+from exporters.process import ChildError, run_child
+
+NEEDS_TRUST = ("pt2", *NATIVE_FORMATS)  # torch.export.load unpickles; the others are machine code
+CLASSES_SHOWN = 10
+Latency = Sequence[Mapping[str, Any]]
+
+
+def print_benchmark(bundle: Path, trust: bool, timeout: float, console: Console) -> None:
+    """Times every file of a bundle.
+
+    Raises:
+        ValueError: The bundle is damaged, or none of its files can be run.
+    """
+    manifest = read_manifest(bundle)
+    files = timed_files(bundle, manifest, "", trust, console)
+    if not files:
+        raise ValueError(f"{bundle} has no file that can be run here")
+    latencies = measure(files, timeout)
+    table = new_table("format", "MB", *settings(latencies[files[0].label]))
+    for file in files:
+        size = manifest["artifacts"][file.format_name]["bytes"]
+        table.add_row(file.label, f"{size / 1e6:.2f}", *medians(latencies[file.label]))
+    console.print(table)
+    inputs = "validation samples" if files[0].samples is not None else "made-up inputs"
+    console.print(f"Median ms of a batch (samples x threads), {inputs}, {machine_line(manifest)}.")
+
+
+def print_comparison(
+    first: Path, second: Path, trust: bool, timeout: float, console: Console
+) -> None:
+    """Accuracy, size, time and class scores of two bundles.
+
+    Raises:
+        ValueError: A bundle is damaged, or they have no format in common.
+    """
+    bundles = {"A": first, "B": second}
+    manifests = {label: read_manifest(bundle) for label, bundle in bundles.items()}
+    files = [
+        file
+        for label, bundle in bundles.items()
+        for file in timed_files(bundle, manifests[label], f"{label} ", trust, console)
+    ]
+    latencies = measure(files, timeout) if files else {}
+    table = new_table("bundle", "accuracy", "MB", *settings(next(iter(latencies.values()), [])))
+    for name in dict.fromkeys(file.format_name for file in files):
+        for label, manifest in manifests.items():
+            entry = manifest["artifacts"].get(name)
+            times = latencies.get(f"{label} {name}")
+            if entry is not None and times is not None:
+                accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.2f} %"
+                cells = accuracy, f"{entry['bytes'] / 1e6:.2f}", *medians(times)
+                table.add_row(f"{label} {name}", *cells)
+    console.print(table)
+    for label, bundle in bundles.items():
+        network = manifests[label]["network"]["name"]
+        console.print(f"{label}: {bundle} ({network}), {machine_line(manifests[label])}",
+                      markup=False, soft_wrap=True)  # fmt: skip
+    for line in differences(manifests["A"], manifests["B"]):
+        console.print(line, markup=False)
+
+
+def timed_files(
+    bundle: Path, manifest: Mapping[str, Any], prefix: str, trust: bool, console: Console
+) -> list[TimedFile]:
+    """The files of a bundle that can be run; what is left out is said."""
+    samples = bundle.absolute().parent / "samples" / "validation.npz"
+    files = []
+    for name, entry in manifest["artifacts"].items():
+        if entry["file"] is None:
+            continue
+        if name not in EXPORTERS:
+            console.print(f"{prefix}{name}: this program does not know the format", markup=False)
+        elif name in NEEDS_TRUST and not trust:
+            console.print(
+                f"{prefix}{name}: left out; loading it can run code that came with the bundle: add "
+                "--trust where you made it yourself"
+            )
+        else:
+            real = samples if samples.is_file() else None
+            path = bundle.absolute() / entry["file"]
+            files.append(TimedFile(f"{prefix}{name}", name, path, manifest["input_spec"], real))
+    return files
+
+
+def measure(files: list[TimedFile], timeout: float) -> dict[str, Latency]:
+    """Times in a fresh process."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return run_child(benchmark_files, files, timeout=timeout, log=Path(folder) / "log")
+        except ChildError as error:
+            raise ValueError(f"cannot be timed: {error}") from error
+
+
+def new_table(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for i, name in enumerate(names):
+        table.add_column(name, no_wrap=True, justify="right" if i else "left")
+    return table
+
+
+def settings(latency: Latency) -> list[str]:
+    return [f"{entry['batch']} x {entry['threads']}" for entry in latency]
+
+
+def medians(latency: Latency) -> list[str]:
+    return [f"{entry['p50_ms']:.2f}" for entry in latency]
+
+
+def machine_line(manifest: Mapping[str, Any]) -> str:
+    """Whether the manifest's own figures and recommendation are of a machine like this one."""
+    same = manifest["machine"].get("cpu_flags") == describe_machine()["cpu_flags"]
+    return "the kind of CPU it was exported on" if same else "another kind of CPU than its export's"
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What the two were trained and scored on, and the classes whose F1 differs most."""
+    lines = []
+    if a["fingerprint"] == b["fingerprint"]:
+        lines.append("Same data (by fingerprint).")
+    else:
+        lines.append("Different data (by fingerprint): scores are not of the same samples.")
+    names = [dict.fromkeys(manifest["class_names"]) for manifest in (a, b)]
+    for label, only in (("A", names[0].keys() - names[1]), ("B", names[1].keys() - names[0])):
+        if only:
+            lines.append(f"Classes only {label} has: {', '.join(sorted(only)[:CLASSES_SHOWN])}")
+    if a["evaluation"] is None or b["evaluation"] is None:
+        return [*lines, "No class scores: one of them is unverified."]
+    lines.append(
+        f"Checkpoints: {a['evaluation']['accuracy']:.2%} of {a['num_samples']} samples right, "
+        f"{b['evaluation']['accuracy']:.2%} of {b['num_samples']}."
+    )
+    scores = [
+        {
+            name: c["f1"]
+            for name, c in zip(m["class_names"], m["evaluation"]["classes"], strict=True)
+        }
+        for m in (a, b)
+    ]
+    shared = [name for name in names[0] if name in names[1]]
+    shared.sort(key=lambda name: -abs(scores[1][name] - scores[0][name]))
+    for name in shared[:CLASSES_SHOWN]:
+        before, after = scores[0][name], scores[1][name]
+        lines.append(f"  F1 of {name}: {before:.4f} -> {after:.4f} ({after - before:+.4f})")
+    return lines

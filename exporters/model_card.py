@@ -1,0 +1,143 @@
+"""The README.md of a bundle: model_card.md filled in from the manifest."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
+
+MAX_CLASSES = 50  # more are left out of the text; the manifest has all
+FEW_SAMPLES = 20
+HERE = Path(__file__).parent
+FORMS = {
+    "image": {
+        "what": "pictures",
+        "goes_in": "uint8 pixels [batch, $channels, $height, $width]; normalisation is in the "
+        "model. `preprocessing/images.py` says how files of other sizes, modes and orientations "
+        "become that (resize: $resize).",
+        "needs": "pillow",
+        "example": "some.png folder/",
+        "column": "path",
+    },
+    "text": {
+        "what": "texts",
+        "goes_in": "token ids [batch, length] by `$tokenizer`, at most $max_length a text, padded "
+        "with 0 at the end, and their number in each text [batch].",
+        "needs": "tokenizers",
+        "example": '--text "some text" folder/',
+        "column": "text",
+    },
+}
+
+
+def model_card(manifest: Mapping[str, Any]) -> str:
+    """Markdown."""
+    kind, names = manifest["kind"], manifest["class_names"]
+    inputs = [item["name"] for item in manifest["input_spec"]["inputs"]]
+    values = {
+        **manifest,
+        **manifest["preprocessing"],
+        **FORMS[kind],
+        "network": manifest["network"]["name"],
+        "num_classes": len(names),
+        "class_names": ", ".join(map(cell, names[:MAX_CLASSES]))
+        + ", …" * (len(names) > MAX_CLASSES),
+        "epochs": "unknown" if (epoch := manifest["checkpoint"]["epoch"]) is None else epoch + 1,
+        "checkpoint": manifest["checkpoint"]["sha256"],
+        "settings": settings_rows(manifest),
+        "scores": scores(manifest),
+        "formats": format_rows(manifest),
+        "thin": thin_classes(manifest["evaluation"]),
+        "architecture": manifest["machine"].get("architecture", ""),
+        "onnxruntime": manifest["versions"].get("onnxruntime", "of unknown version"),
+        "file": example_file(manifest),
+        "first": inputs[0],
+        "last": inputs[-1],
+        "temperature": f"{manifest['calibration']['temperature']:g}",
+        "files": rows((n, f["bytes"], f"`{f['sha256']}`") for n, f in manifest["files"].items()),
+    }
+    for name, source in (("goes_in", values["goes_in"]), ("calls", read(f"call_{kind}.md"))):
+        values[name] = Template(source).substitute(values)
+    return Template(read("model_card.md")).substitute(values)
+
+
+def read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def cell(value: object) -> str:
+    """One line that cannot break a Markdown table."""
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def rows(cells: Iterable[Iterable[object]]) -> str:
+    """Rows of a Markdown table."""
+    return "\n".join(f"| {' | '.join(map(cell, row))} |" for row in cells)
+
+
+def settings_rows(manifest: Mapping[str, Any]) -> str:
+    """The network's arguments, then what trained it."""
+    arguments = {f"model.{k}": v for k, v in manifest["network"]["arguments"].items()}
+    return rows((k, json.dumps(v)[:200]) for k, v in (arguments | manifest["training"]).items())
+
+
+def scores(manifest: Mapping[str, Any]) -> str:
+    """The checkpoint on the validation set, by class."""
+    found = manifest["evaluation"]
+    if found is None:
+        return "Unverified: there were no validation samples."
+    classes = zip(manifest["class_names"], found["classes"], strict=True)
+    table = rows(
+        (name, *(f"{c[key]:.4f}" for key in ("precision", "recall", "f1")), c["samples"])
+        for name, c in list(classes)[:MAX_CLASSES]
+    )
+    part = "" if found["whole"] else " (a part of it)"
+    return f"""Accuracy {found["accuracy"]:.2%} on {found["num_samples"]} samples of the validation
+set{part} that chose the checkpoint. {calibration_line(manifest["calibration"])}
+
+| class | precision | recall | F1 | samples |
+|---|---|---|---|---|
+{table}"""
+
+
+def calibration_line(calibration: Mapping[str, Any]) -> str:
+    """What the temperature does, or why there is none."""
+    if calibration["note"]:
+        return f"Probabilities are not calibrated: {calibration['note']}."
+    return (
+        f"Probabilities: calibration error {calibration['error_before']:.4f} before, "
+        f"{calibration['error_after']:.4f} with temperature {calibration['temperature']:.3g} "
+        f"(fitted on {calibration['samples']} validation samples)."
+    )
+
+
+def format_rows(manifest: Mapping[str, Any]) -> str:
+    """What became of each format."""
+    return rows(
+        (
+            name,
+            entry["file"] or "",
+            f"{entry['bytes'] / 1e6:.2f}",
+            "" if entry.get("accuracy") is None else f"{entry['accuracy']:.2f}",
+            entry["verdict"],
+        )
+        for name, entry in manifest["artifacts"].items()
+    )
+
+
+def thin_classes(evaluation: Mapping[str, Any] | None) -> str:
+    """A limit more, where classes have too few samples to be scored."""
+    few = sum(c["samples"] < FEW_SAMPLES for c in (evaluation or {}).get("classes", ()))
+    if not few:
+        return ""
+    return (
+        f"\n- {few} classes have fewer than {FEW_SAMPLES} samples there: their scores say little."
+    )
+
+
+def example_file(manifest: Mapping[str, Any]) -> str:
+    """The model that the examples open: the recommended one, if ONNX Runtime runs it."""
+    entries = manifest["artifacts"]
+    order = [entries[name] for name in (manifest["recommended"], *entries) if name in entries]
+    found = (e["file"] for e in order if e["file"] and e["runtime"] == "onnxruntime")
+    return next(found, "model.onnx")

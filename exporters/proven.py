@@ -1,0 +1,62 @@
+"""Formats that an earlier export has proven: taken over, if nothing they depend on has changed.
+
+A record lies beside the samples. It holds for a format while checkpoint, samples, reference
+answers, limits, library versions and the exporters' own code are the same, and the format's files,
+in the bundle or in what an interrupted export left, have the hashes that were proven.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from exporters.bundle import sha256_of, write_atomically
+from exporters.verdict import FAILED, Limits
+
+RECORD = "proven.json"
+LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
+
+
+def key_of(
+    checkpoint: Path, samples: Path, reference: Mapping[str, Any], limits: Limits
+) -> str | None:
+    """One hash of all that a proof depends on; None where there is no reference to prove with."""
+    if not reference:
+        return None
+    calibration = samples / "calibration.npz"
+    facts = {
+        "checkpoint": sha256_of(checkpoint),
+        "calibration": sha256_of(calibration) if calibration.is_file() else None,
+        "reference": reference["sha256"],
+        "limits": asdict(limits),
+        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "code": [sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def recall(samples: Path, key: str | None, format_name: str) -> dict[str, Any] | None:
+    """What was recorded about a format under this key."""
+    entry = read(samples).get(format_name)
+    return entry["outcome"] if entry is not None and entry["key"] == key else None
+
+
+def remember(samples: Path, key: str | None, format_name: str, outcome: dict[str, Any]) -> None:
+    """Records a format that has not failed; of one that has, the old record goes."""
+    record = read(samples)
+    record.pop(format_name, None)
+    if key is not None and outcome["verdict"]["verdict"] != FAILED:
+        record[format_name] = {"key": key, "outcome": outcome}
+    with write_atomically(samples / RECORD) as file:
+        file.write(json.dumps(record, indent=1).encode())
+
+
+def read(samples: Path) -> dict[str, Any]:
+    """The whole record; an unreadable one counts as none."""
+    try:
+        return dict(json.loads((samples / RECORD).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
