@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pytorch_lightning as pl
@@ -40,6 +40,9 @@ class Export(pl.Callback):
         max_drop_fp32: Likewise for float32 formats.
         min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
         fail_if_slower: INT8 that is slower than FP32 in the same runtime fails.
+        qat: Whether to fine-tune a copy for INT8 (onnx-int8-qat): off, on, or auto, which does so
+            only where INT8 without it fails.
+        qat_epochs: Epochs of that fine-tuning.
         timeout: Seconds for each step of each format.
     """
 
@@ -51,19 +54,23 @@ class Export(pl.Callback):
         max_drop_fp32: float = 0.1,
         min_agreement: float = 97.0,
         fail_if_slower: bool = False,
+        qat: Literal["off", "auto", "on"] = "off",
+        qat_epochs: int = 3,
         timeout: float = 600.0,
     ) -> None:
         self.enabled = enabled
         self.formats = formats
         self.fail_if_slower = fail_if_slower
+        self.qat = qat
         self.numbers = {
             "max_drop": max_drop,
             "max_drop_fp32": max_drop_fp32,
             "min_agreement": min_agreement,
+            "qat_epochs": qat_epochs,
             "timeout": timeout,
         }
         self.run_folder: Path | None = None
-        self.check: Callable[[Any, Any], None] | None = None
+        self.check: Callable[[Any, Any], str | None] | None = None
         self.script: Path | None = None
         self.allow_external_code = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -72,7 +79,7 @@ class Export(pl.Callback):
     def bind(
         self,
         run_folder: Path | None,
-        check: Callable[[Any, Any], None],
+        check: Callable[[Any, Any], str | None],
         script: Path,
         allow_external_code: bool = False,
     ) -> None:
@@ -80,7 +87,8 @@ class Export(pl.Callback):
 
         Args:
             run_folder: Where samples, bundle and log go.
-            check: Called with model and datamodule; raises ValueError where they do not fit.
+            check: Called with model and datamodule; raises ValueError where they do not fit, and
+                returns what a user should know beforehand.
             script: The project's export.py.
             allow_external_code: Passed on to the script.
         """
@@ -105,7 +113,9 @@ class Export(pl.Callback):
         if reason is not None:
             trainer.print(reason)
         elif self.check is not None:
-            self.check(pl_module.model, trainer.datamodule)  # type: ignore[attr-defined]
+            note = self.check(pl_module.model, trainer.datamodule)  # type: ignore[attr-defined]
+            if note:
+                trainer.print(note)
 
     def start(
         self, trainer: pl.Trainer, datamodule: SampleSource, checkpoint: str | Path | None
@@ -139,7 +149,7 @@ class Export(pl.Callback):
         command += ["--samples", f"{folder}/samples", "--output", f"{folder}/export"]
         for name, value in self.numbers.items():
             command += [f"--{name}", f"{value:g}"]
-        command += ["--formats", self.formats]
+        command += ["--formats", self.formats, "--qat", self.qat]
         if self.formats == DEFAULT:
             command += ["--requested", ""]
         if self.fail_if_slower:

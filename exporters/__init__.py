@@ -9,5 +9,8 @@ EXPORTERS: dict[str, str] = {
     "pt2": "exporters.pt2",
     "onnx": "exporters.onnx_float",
     "onnx-int8": "exporters.onnx_int8",
+    "onnx-int8-qat": "exporters.onnx_int8_qat",
+    "aoti": "exporters.aoti",
 }
-DEFAULT_FORMATS = ("torchscript", "onnx", "onnx-int8")
+DEFAULT_FORMATS = ("torchscript", "pt2", "onnx", "onnx-int8")
+NATIVE_FORMATS = ("aoti",)  # machine code: loaded only when just made, or with --trust

@@ -3,7 +3,7 @@
 import importlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,17 @@ from exporters.spec import ExportSpec, assert_exportable
 
 # -> (the deployable module, the checkpoint's description)
 Loader = Callable[[], tuple[nn.Module, dict[str, Any]]]
+# opens the training split in the child that calls it -> epoch -> batches of input tensors
+TrainingSource = Callable[[], Callable[[int], Iterable[tuple[Tensor, ...]]]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What only some formats ask for."""
+
+    attempt: int = 0  # how far down the list of what stays in FP32
+    training: TrainingSource | None = None
+    qat_epochs: int = 3
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class ExportJob:
     calibration: dict[str, np.ndarray] | None  # training samples by input name
     training_size: int | None  # samples in the whole training split
     float_onnx: Path | None  # the FP32 ONNX file, where this run has already proven one
+    validation: dict[str, np.ndarray] | None = None  # inputs by name, and "targets"
+    options: Options = Options()
 
     def metadata(self) -> dict[str, str]:
         """What a file should say about itself, for formats that have room for it."""
@@ -44,7 +57,12 @@ def format_module(name: str) -> Any:
 
 
 def make(
-    format_name: str, load: Loader, samples: Path, folder: Path, float_onnx: Path | None
+    format_name: str,
+    load: Loader,
+    samples: Path,
+    folder: Path,
+    float_onnx: Path | None,
+    options: Options,
 ) -> dict[str, Any]:
     """Exports one format into an empty folder.
 
@@ -70,6 +88,8 @@ def make(
         None if calibration is None else {name: calibration[name] for name in spec.names},
         None if calibration is None else int(calibration.get("total", -1)),
         float_onnx,
+        validation,
+        options,
     )
     with torch.no_grad():
         details = exporter.export(job, folder / exporter.FILE)

@@ -7,7 +7,6 @@ weights in a second file, `<name>.data`.
 
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,11 @@ import torch
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner
+from exporters.program import graph_unavailable as unavailable
 from exporters.runtime import open_session, run_session
 from exporters.spec import ExportSpec
+
+__all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
 FILE = "model.onnx"
 PRECISION = "fp32"
@@ -26,11 +28,6 @@ OPSET = 20
 OUTPUT = "logits"
 MAX_BYTES = 2_000_000_000  # protobuf's limit is 2 GiB
 BOUNDS = "axis_bounds"
-
-
-def unavailable(description: Mapping[str, Any]) -> str | None:
-    """Why this format cannot be made here, known without trying."""
-    return None
 
 
 def export(
@@ -52,6 +49,8 @@ def to_program(job: ExportJob, opset: int) -> Any:
     with warnings.catch_warnings():
         # https://github.com/pytorch/pytorch/issues/160761: torch uses its own deprecated class
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning, r"(copyreg|torch)\b.*")
+        # one Dim shared by the inputs of a text is meant to have one name
+        warnings.filterwarnings("ignore", "# The axis name: .* will not be used", UserWarning)
         return torch.onnx.export(
             job.module,
             job.example,

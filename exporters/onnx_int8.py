@@ -1,8 +1,13 @@
 """ONNX in INT8, made from the FP32 ONNX file and run by ONNX Runtime (or OpenVINO).
 
 Convolution networks are quantized statically (QDQ; activations U8, weights S8 per channel, MinMax
-over calibration samples) with the node that makes the logits left in FP32. Networks with LSTM or
-attention are quantized dynamically, embeddings (Gather) included, convolutions left in FP32.
+over calibration samples). Networks with LSTM or attention are quantized dynamically, embeddings
+(Gather) included, convolutions left in FP32.
+
+What else stays in FP32 is a list that is gone down only while the gate's limits are not kept.
+Static: the node that makes the logits (large weights of it are stored in INT8 all the same); then
+the first convolution too; then everything but convolutions; then depthwise convolutions. Dynamic:
+nothing; then the node that makes the logits; then the embeddings.
 """
 
 import contextlib
@@ -15,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from exporters import onnx_float
+from exporters.calibration_samples import check_calibration
 from exporters.candidate import ExportJob
 from exporters.machine import has_vnni
 from exporters.onnx_float import RUNTIME, load, unavailable
+from exporters.quantized_graph import count_quantized, kept_in_fp32, plan, shortened
 from exporters.spec import ExportSpec
 
 __all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
@@ -25,21 +32,9 @@ __all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unava
 FILE = "model.int8.onnx"
 PRECISION = "int8"
 
-MIN_CALIBRATION = 200
 CALIBRATION_BATCH = 32
-MAX_RATIO = 3  # of calibration statistics to those of the training inputs
-WEIGHTED = ("Conv", "Gemm", "MatMul")
-RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop")
+MIN_STORED_BYTES = 100_000
 DYNAMIC_OPERATORS = ["MatMul", "Attention", "LSTM", "Gather", "EmbedLayerNormalization"]
-INTEGER_OPERATORS = (
-    "ConvInteger",
-    "MatMulInteger",
-    "DynamicQuantizeMatMul",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeLSTM",
-    "QAttention",
-    "QEmbedLayerNormalization",
-)
 
 
 def export(job: ExportJob, path: Path, max_bytes: int = onnx_float.MAX_BYTES) -> dict[str, Any]:
@@ -58,12 +53,22 @@ def export(job: ExportJob, path: Path, max_bytes: int = onnx_float.MAX_BYTES) ->
         note = prepare(floating, prepared, external)
         graph = onnx.load(str(prepared), load_external_data=False).graph
         method = plan(graph)
+        stages = kept_in_fp32(graph, method)
+        kept = stages[job.options.attempt]
         if method == "static":
-            details = quantize_static(job, prepared, path, output_node(graph), external)
+            details = quantize_static(job, prepared, path, kept, external)
         else:
-            details = quantize_dynamic(prepared, path, external)
+            details = quantize_dynamic(prepared, path, kept, external)
+        if method == "static" and not external:
+            store_in_int8(path, kept[0])
     stamp_metadata(path, job)
-    return details | note | {"method": method}
+    facts = {
+        "method": method,
+        "left_in_fp32": kept,
+        "more_in_fp32": job.options.attempt + 1 < len(stages),  # of the list above
+        "notes": [f"{method}, in FP32: {shortened(kept)}"],
+    }
+    return details | note | facts
 
 
 def size_on_disk(path: Path) -> int:
@@ -93,36 +98,8 @@ def prepare(floating: Path, prepared: Path, external: bool) -> dict[str, Any]:
         return {"shape_inference": f"without symbolic shapes ({type(error).__name__})"}
 
 
-def plan(graph: Any) -> str:
-    """ "static" for a convolution network, "dynamic" where there is recurrence or attention."""
-    operators = {node.op_type for node in graph.node}
-    has_attention = any(
-        producer.op_type == "Softmax" and user.op_type == "MatMul"
-        for producer in graph.node
-        for user in graph.node
-        if set(producer.output) & set(user.input)
-    )
-    if operators & {*RECURRENT, "Attention"} or has_attention or "Conv" not in operators:
-        return "dynamic"
-    return "static"
-
-
-def output_node(graph: Any) -> str:
-    """Name of the last node with weights: the one that makes the logits."""
-    producers = {name: node for node in graph.node for name in node.output}
-    waiting = [graph.output[0].name]
-    for name in waiting:
-        node = producers.get(name)
-        if node is None:
-            continue
-        if node.op_type in WEIGHTED:
-            return node.name
-        waiting += node.input
-    raise ValueError("no node with weights leads to the logits")
-
-
 def quantize_static(
-    job: ExportJob, prepared: Path, path: Path, last_node: str, external: bool
+    job: ExportJob, prepared: Path, path: Path, kept: list[str], external: bool
 ) -> dict[str, Any]:
     """QDQ with MinMax ranges from the calibration samples."""
     from onnxruntime import quantization
@@ -143,20 +120,19 @@ def quantize_static(
         weight_type=quantization.QuantType.QInt8,
         per_channel=True,
         reduce_range=reduce_range,
-        nodes_to_exclude=[last_node],
+        nodes_to_exclude=kept,
         calibrate_method=quantization.CalibrationMethod.MinMax,
         use_external_data_format=external,
     )
     return {
         "calibration": note,
         "reduce_range": reduce_range,
-        "left_in_fp32": [last_node],
         "activations": "uint8",
         "weights": "int8 per channel",
     }
 
 
-def quantize_dynamic(prepared: Path, path: Path, external: bool) -> dict[str, Any]:
+def quantize_dynamic(prepared: Path, path: Path, kept: list[str], external: bool) -> dict[str, Any]:
     """Weights INT8; the ranges of activations are found at run time."""
     from onnxruntime import quantization
 
@@ -169,63 +145,10 @@ def quantize_dynamic(prepared: Path, path: Path, external: bool) -> dict[str, An
         per_channel=False,
         reduce_range=reduce_range,
         weight_type=quantization.QuantType.QInt8,
+        nodes_to_exclude=kept,
         use_external_data_format=external,
     )
-    return {"reduce_range": reduce_range, "left_in_fp32": ["Conv"], "weights": "int8"}
-
-
-def check_calibration(
-    samples: Mapping[str, np.ndarray],
-    normalisation: Mapping[str, list[float]] | None,
-    training_size: int | None,
-) -> str:
-    """Refuses samples that would give wrong ranges without any other sign.
-
-    Args:
-        samples: Input name -> array; images are [N,C,H,W].
-        normalisation: Mean and std of each channel of the training inputs, in 0..1.
-        training_size: Samples in the whole training split, which may be fewer than are asked for.
-
-    Returns:
-        What was used, in words.
-
-    Raises:
-        ValueError: Too few samples, values that are not finite, or other statistics.
-    """
-    count = len(next(iter(samples.values())))
-    if count < MIN_CALIBRATION and count != training_size:
-        raise ValueError(
-            f"{count} calibration samples; at least {MIN_CALIBRATION} are needed "
-            "(or all training samples where there are fewer)"
-        )
-    for name, array in samples.items():
-        if not np.isfinite(array).all():
-            raise ValueError(f"calibration input {name!r} holds values that are not finite")
-        if array.ndim == 4 and normalisation is not None:
-            check_statistics(name, array, normalisation)
-    return f"{count} samples" + (" (all there are)" if count < MIN_CALIBRATION else "")
-
-
-def check_statistics(
-    name: str, images: np.ndarray, normalisation: Mapping[str, list[float]]
-) -> None:
-    """Compares each channel's mean and std with those of the training inputs.
-
-    Raises:
-        ValueError: The mean is more than 3 std away, or the std is not within a factor of 3.
-    """
-    scaled = images.astype(np.float64) / 255  # [N,C,H,W]
-    means, stds = scaled.mean(axis=(0, 2, 3)), scaled.std(axis=(0, 2, 3))
-    for channel, (mean, std) in enumerate(
-        zip(normalisation["mean"], normalisation["std"], strict=True)
-    ):
-        found_mean, found_std = means[channel], stds[channel]
-        far = abs(found_mean - mean) > MAX_RATIO * std
-        if far or not std / MAX_RATIO <= found_std <= std * MAX_RATIO:
-            raise ValueError(
-                f"calibration input {name!r}, channel {channel}: mean {found_mean:.3g} and std "
-                f"{found_std:.3g}, but training inputs have mean {mean:.3g} and std {std:.3g}"
-            )
+    return {"reduce_range": reduce_range, "weights": "int8"}
 
 
 class SampleReader:
@@ -244,6 +167,32 @@ def iter_batches(
     """Slices of all inputs at once; the last may be shorter."""
     for start in range(0, len(samples[names[0]]), size):
         yield {name: samples[name][start : start + size] for name in names}
+
+
+def store_in_int8(path: Path, name: str) -> None:
+    """Stores large weights of a node that computes in FP32 as INT8 per channel, nothing else."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(str(path))
+    graph = model.graph
+    index, node = next((i, n) for i, n in enumerate(graph.node) if n.name == name)
+    stored = [t for t in graph.initializer if t.name in node.input[1:2] and len(t.dims) == 2]
+    for tensor in stored:
+        weights = numpy_helper.to_array(tensor)
+        if weights.nbytes < MIN_STORED_BYTES:
+            continue
+        transposed = any(entry.name == "transB" and entry.i for entry in node.attribute)
+        axis = 0 if transposed else 1  # the one with the classes
+        scale = np.abs(weights).max(axis=1 - axis, keepdims=True) / np.float32(127)
+        rounded = np.round(weights / np.where(scale > 0, scale, 1)).astype(np.int8)
+        graph.initializer.remove(tensor)
+        names = [f"{tensor.name}_stored", f"{tensor.name}_stored_scale"]
+        graph.initializer.append(numpy_helper.from_array(rounded, names[0]))
+        graph.initializer.append(numpy_helper.from_array(scale.reshape(-1), names[1]))
+        restore = onnx.helper.make_node("DequantizeLinear", names, [tensor.name], axis=axis)
+        graph.node.insert(index, restore)
+    onnx.save(model, str(path))
 
 
 def stamp_metadata(path: Path, job: ExportJob) -> None:
@@ -272,27 +221,3 @@ def read_back(path: Path, spec: ExportSpec) -> dict[str, Any]:
     if count == 0:
         raise ValueError("no operator is quantized")
     return facts | {"quantized_operators": count}
-
-
-def count_quantized(graph: Any) -> int:
-    """Nodes that compute with integers, or read stored integers (QDQ weights, embeddings)."""
-    stored = {tensor.name for tensor in graph.initializer}
-    from_stored = {
-        node.output[0]
-        for node in graph.node
-        if node.op_type == "DequantizeLinear" and node.input[0] in stored
-    }
-    quantized_tables = {
-        node.input[0] for node in graph.node if node.op_type == "Gather" and node.input[0] in stored
-    }
-    dequantized = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-    return sum(
-        node.op_type in INTEGER_OPERATORS
-        or (node.op_type in (*WEIGHTED, "Gather") and bool(from_stored & set(node.input)))
-        or (
-            node.op_type == "Gather"
-            and node.input[0] in quantized_tables
-            and node.output[0] in dequantized
-        )
-        for node in graph.node
-    )

@@ -4,25 +4,28 @@ Nothing is exported or run in this process: every step that touches the model ha
 One format's failure leaves the others as they are.
 """
 
+import itertools
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from exporters import proven
 from exporters.benchmark import EAGER, benchmark, memory_of, summarise
 from exporters.bundle import Stage, check_output
-from exporters.candidate import Loader, format_module, make
+from exporters.candidate import Loader, Options, TrainingSource, format_module, make
 from exporters.evaluation import write_reference
 from exporters.manifest import artifact_entry, build_manifest
 from exporters.process import ChildError, run_child, start_server
 from exporters.verdict import FAILED, UNAVAILABLE, Evidence, Limits, Verdict, judge
 from exporters.verify import prove
 
+QAT = "onnx-int8-qat"
 SPARE_BYTES = 50_000_000
 MEMORY_BATCH = 32
 
@@ -37,6 +40,8 @@ class Settings:
     output: Path
     limits: Limits
     timeout: float  # seconds for each child
+    qat: str = "off"  # "on", or "auto": where INT8 without it fails
+    qat_epochs: int = 3
 
 
 @dataclass
@@ -60,12 +65,16 @@ class Pipeline:
     Args:
         settings: What to make, from where, to where.
         load: Picklable; builds the checkpoint's module in a child.
+        training: Picklable; opens the training split in a child.
         console: Shows progress on a terminal.
     """
 
-    def __init__(self, settings: Settings, load: Loader, console: Console) -> None:
+    def __init__(
+        self, settings: Settings, load: Loader, training: TrainingSource, console: Console
+    ) -> None:
         self.settings = settings
         self.load = load
+        self.training = training
         self.console = console
         self.outcomes: dict[str, Outcome] = {}
 
@@ -97,10 +106,16 @@ class Pipeline:
             )  # fmt: skip
         except ChildError as error:
             raise ValueError(str(error)) from error
-        stage = Stage(self.settings.output)
+        settings = self.settings
+        self.key = proven.key_of(
+            settings.checkpoint, settings.samples, self.reference, settings.limits
+        )
+        stage = Stage(settings.output)
         try:
             for name in self.settings.formats:
                 self.outcomes[name] = self.make_and_prove(name, description, stage)
+            if self.wants_qat():
+                self.outcomes[QAT] = self.make_and_prove(QAT, description, stage)
             eager = self.measure(description, stage)
             self.release(stage)
             manifest = build_manifest(
@@ -109,25 +124,60 @@ class Pipeline:
             stage.add_runtime(description["kind"], description.get("files") or {})
             stage.finish(manifest)
             return manifest
-        finally:
+        except Exception:  # an interrupted export leaves what it has proven to the next one
             stage.discard()
+            raise
+
+    def wants_qat(self) -> bool:
+        """Whether INT8 with training is asked for, or called for by the failure without it."""
+        plain = self.outcomes.get("onnx-int8")
+        failed = plain is not None and plain.verdict.verdict == FAILED
+        wanted = self.settings.qat == "on" or (self.settings.qat == "auto" and failed)
+        return wanted and QAT not in self.outcomes
 
     def child(self, title: str, function: Callable[..., Any], *arguments: Any) -> Any:
         log = self.logs / f"{title.replace(' ', '-')}.log"
+        timeout = self.settings.timeout * (1 + self.settings.qat_epochs * (QAT in title))
         with self.console.status(f"{title} ..."):
-            return run_child(function, *arguments, timeout=self.settings.timeout, log=log)
+            return run_child(function, *arguments, timeout=timeout, log=log)
 
     def make_and_prove(self, name: str, description: dict[str, Any], stage: Stage) -> Outcome:
-        """One format's two children."""
+        """Makes a format, with more of it in FP32 each time INT8 does not keep the limits."""
         reason = format_module(name).unavailable(description)
         if reason is not None:
             return Outcome(Verdict(UNAVAILABLE, [reason]))
+        samples = self.settings.samples
+        key = self.key and f"{self.key} {self.settings.qat_epochs if name == QAT else ''}"
+        known = proven.recall(samples, key, name)
+        if known is not None and stage.recover(name, known["files"]):
+            self.console.print(f"{name}: already proven, not made again")
+            verdict, evidence = Verdict(**known.pop("verdict")), Evidence(**known.pop("evidence"))
+            return Outcome(verdict, evidence, **known)
+        reasons: list[str] = []  # of the attempt before
+        for attempt in itertools.count():
+            stage.clear(name)
+            outcome = self.attempt(name, description, stage, attempt)
+            details = outcome.details or {}
+            if reasons:
+                details["notes"] = [*details["notes"], f"with less of it in FP32: {reasons[0]}"]
+            reasons = outcome.verdict.reasons
+            if outcome.verdict.verdict != FAILED or not details.get("more_in_fp32"):
+                break
+        if outcome.evidence is not None:
+            proven.remember(samples, key, name, asdict(outcome))
+        return outcome
+
+    def attempt(
+        self, name: str, description: dict[str, Any], stage: Stage, attempt: int
+    ) -> Outcome:
+        """One format's two children."""
         folder = stage.candidate(name)
+        options = Options(attempt, self.training, self.settings.qat_epochs)
         start = time.perf_counter()
         try:
             made = self.child(
                 f"exporting {name}", make, name, self.load, self.settings.samples, folder,
-                self.proven_onnx(stage),
+                self.proven_onnx(stage), options,
             )  # fmt: skip
             evidence = self.child(
                 f"proving {name}", prove, name, folder, made["files"], description["input_spec"],

@@ -19,7 +19,9 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-PRELOADED = ["numpy", "torch", "onnx", "onnxruntime"]
+# what torch.export and torch.onnx load when they are called takes longer than a small export
+PRELOADED = ["numpy", "torch", "onnx", "onnxruntime", "onnxscript"]
+PRELOADED += ["torch._dynamo", "torch.export._trace"]
 LAST_LINES = 12
 
 

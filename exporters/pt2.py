@@ -3,29 +3,34 @@
 The example must have a batch of at least 2, since a 1 would be specialised.
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner, tensor_runner
+from exporters.program import graph_unavailable as unavailable
+from exporters.program import ignore_loop_warnings, to_program
 from exporters.spec import ExportSpec
+
+__all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
 FILE = "model.pt2"
 PRECISION = "fp32"
 RUNTIME = "torch"
 
 
-def unavailable(description: Mapping[str, Any]) -> str | None:
-    """Why this format cannot be made here, known without trying."""
-    return None
-
-
 def export(job: ExportJob, path: Path) -> dict[str, Any]:
     """Writes an ExportedProgram with dynamic axes."""
-    program = torch.export.export(job.module, job.example, dynamic_shapes=job.spec.dynamic_shapes())
+    program = to_program(job.module, job.example, job.spec.dynamic_shapes())
+    program.example_inputs = None  # real samples stay out of the file
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # so do the paths of this machine
     torch.export.save(program, path)
     return {}
 
@@ -56,4 +61,11 @@ def load(path: Path, names: list[str], threads: int | None) -> Runner:
     """Arrays by name in, logits out."""
     if threads is not None:
         torch.set_num_threads(threads)
-    return tensor_runner(torch.export.load(path).module(), names)
+    run = tensor_runner(torch.export.load(path).module(), names)
+
+    def run_quietly(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        with warnings.catch_warnings():
+            ignore_loop_warnings()
+            return run(inputs)
+
+    return run_quietly

@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from exporters.program import graph_unavailable, probe
+
+GRAPH_FORMATS = ("pt2", "onnx", "onnx-int8", "aoti")
 EXAMPLE_BATCH = 2  # a batch of 1 would be specialised: the file would run only batch 1
 EXAMPLE_LENGTH = 7
 DTYPES = ("uint8", "int64", "float32")
@@ -141,8 +144,11 @@ class ExportSpec:
                 )
 
 
-def check_export(module: nn.Module, datamodule: Any) -> None:
+def check_export(module: nn.Module, datamodule: Any) -> str | None:
     """What the fit checks before it starts: `check` with what the datamodule says and shows.
+
+    Returns:
+        What a user should know before training: formats that this network will not have.
 
     Raises:
         ValueError: The module cannot be exported as the datamodule describes it.
@@ -150,7 +156,7 @@ def check_export(module: nn.Module, datamodule: Any) -> None:
     inputs, _ = datamodule.example_batch()
     example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     spec = ExportSpec.from_json(datamodule.input_spec)
-    check(module, spec, example, len(datamodule.class_names))
+    return check(module, spec, example, len(datamodule.class_names))
 
 
 def check(
@@ -158,7 +164,7 @@ def check(
     spec: ExportSpec,
     example: Sequence[Tensor] | None = None,
     num_classes: int | None = None,
-) -> None:
+) -> str | None:
     """Runs a copy of the module as an exporter would; meant for the start of the fit.
 
     Args:
@@ -166,6 +172,9 @@ def check(
         spec: What the datamodule says goes in.
         example: One tensor an input, batch of at least 2; None makes one.
         num_classes: K that the logits must have.
+
+    Returns:
+        Why formats that are a graph cannot be made; None where all can.
 
     Raises:
         ValueError: Signature, example or output do not fit; the message says what was expected.
@@ -184,9 +193,11 @@ def check(
     if len(inputs[0]) < EXAMPLE_BATCH:
         raise ValueError("export: the example needs a batch of at least 2 (1 would be specialised)")
     copied = copy.deepcopy(module).cpu().float().eval()
-    with torch.no_grad():
-        logits = copied(*(tensor.detach().cpu() for tensor in inputs))
+    on_cpu = [tensor.detach().cpu() for tensor in inputs]
+    logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
     check_logits(logits, len(inputs[0]), num_classes)
+    reason = graph_unavailable({"probe": found})
+    return reason and f"export: {', '.join(GRAPH_FORMATS)} will be unavailable: {reason}"
 
 
 def check_logits(logits: object, batch: int, num_classes: int | None) -> None:

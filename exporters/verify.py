@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from exporters.bundle_files import sha256_of
 from exporters.candidate import format_module
 from exporters.evaluation import Case, Evaluation, Runner, read_evaluation, run_all
 from exporters.process import one_line
-from exporters.runtime import sha256_of
 from exporters.spec import ExportSpec
 from exporters.verdict import ABSOLUTE_TOLERANCE, CLEAR_MARGIN, RELATIVE_TOLERANCE, Evidence
 

@@ -231,8 +231,8 @@ class Classifier(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.trainer.state.fn == "fit":
             description = checkpoint["description"]
-            if description["scores"]:
-                self.validated = {key: description[key] for key in VALIDATED}
+            if description.get("scores"):
+                self.validated = {key: description.get(key) for key in VALIDATED}
             self.resumed_counts = checkpoint.get("train_counts")
             before = description["config"].get("optimizer")
             self.optimizer_changed = before != self.description["config"].get("optimizer")

@@ -9,8 +9,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from exporters import onnx_int8
-from exporters.candidate import ExportJob
-from exporters.onnx_int8 import check_calibration, count_quantized, output_node, plan
+from exporters.calibration_samples import check_calibration
+from exporters.candidate import ExportJob, Options
+from exporters.quantized_graph import (
+    count_quantized,
+    kept_in_fp32,
+    output_node,
+    plan,
+    shortened,
+)
 
 NORMALISATION = {"mean": [0.3], "std": [0.2]}
 
@@ -153,6 +160,61 @@ def test_the_node_that_makes_the_logits_is_found() -> None:
     assert output_node(graph) == "n1"
     with pytest.raises(ValueError, match="no node with weights"):
         output_node(graph_of(("Relu", ["x"], ["y"])))
+
+
+def test_what_stays_in_fp32_grows_along_the_list() -> None:
+    graph = graph_of(
+        ("Conv", ["x", "u"], ["a"]), ("Relu", ["a"], ["b"]), ("Conv", ["b", "w"], ["c"]),
+        ("Gemm", ["c", "v"], ["y"]),
+    )  # fmt: skip
+    graph.node[2].attribute.append(helper.make_attribute("group", 4))
+    stages = [["n3"], ["n3", "n0"], ["n3", "n0", "n1"], ["n3", "n0", "n1", "n2"]]
+    assert kept_in_fp32(graph, "static") == stages
+    recurrent = graph_of(
+        ("Gather", ["e", "x"], ["a"]), ("LSTM", ["a", "w", "r"], ["b"]),
+        ("MatMul", ["b", "v"], ["y"]),
+    )  # fmt: skip
+    assert kept_in_fp32(recurrent, "dynamic") == [[], ["n2"], ["n2", "n0"]]
+
+
+def test_a_long_list_of_names_is_shortened() -> None:
+    assert shortened([]) == "nothing"
+    assert shortened(list("abcdef")) == "a, b, c, d, e, f"
+    assert shortened(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
+
+
+def test_a_later_attempt_quantizes_less_and_names_what_it_left(
+    job: ExportJob, float_onnx: Path, tmp_path: Path
+) -> None:
+    again = replace(job, float_onnx=float_onnx, options=Options(attempt=2))
+    path = tmp_path / onnx_int8.FILE
+    details = onnx_int8.export(again, path)
+    names = [node.name for node in onnx.load(float_onnx).graph.node if node.op_type == "Conv"]
+    assert names[0] in details["left_in_fp32"]
+    assert names[1] not in details["left_in_fp32"]
+    assert details["more_in_fp32"] is False  # no depthwise convolution
+    assert onnx_int8.read_back(path, job.spec)["quantized_operators"] == 1
+    assert details["notes"][0].startswith("static, in FP32: ")
+
+
+def test_a_large_last_node_is_stored_small_and_computed_in_fp32(
+    job: ExportJob, float_onnx: Path, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_int8, "MIN_STORED_BYTES", 1)
+    path = tmp_path / onnx_int8.FILE
+    details = onnx_int8.export(replace(job, float_onnx=float_onnx), path)
+    graph = onnx.load(path).graph
+    producers = {name: node for node in graph.node for name in node.output}
+    head = producers[graph.output[0].name]
+    assert [head.name] == details["left_in_fp32"]
+    kinds = {t.name: t.data_type for t in graph.initializer}
+    restored = producers[head.input[1]]
+    assert restored.op_type == "DequantizeLinear"
+    assert kinds[restored.input[0]] == TensorProto.INT8
+    assert head.input[0] not in kinds  # what comes in is not rounded
+    images = {"images": job.calibration["images"]}
+    found, plain = (onnx_int8.load(p, ["images"], 1)(images) for p in (path, int8))
+    np.testing.assert_allclose(found, plain, atol=0.01 * np.abs(plain).max())
 
 
 def test_large_models_quantize_with_external_data(job: ExportJob, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from exporters import onnx_float, onnx_int8, pt2, torchscript
 from exporters.bundle import describe_files
+from exporters.bundle_files import sha256_of
 from exporters.candidate import ExportJob
 from exporters.evaluation import Case, Evaluation, sweep, tensor_runner, write_evaluation
-from exporters.runtime import sha256_of
 from exporters.spec import ExportSpec
 from exporters.verdict import Evidence, Limits, Verdict, judge
 from exporters.verify import compare, prove

@@ -1,0 +1,101 @@
+"""The order of an export: what is tried again with more in FP32, what is trained, what is left."""
+
+import sys
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from exporters import pipeline as module
+from exporters.bundle import Stage
+from exporters.pipeline import QAT, Outcome, Pipeline, Settings
+from exporters.verdict import Evidence, Limits, Verdict
+from tests.exporters import small_run
+from tests.exporters.other_networks import load_branching
+
+PROBE = {"operators": ["convolution"], "decisions": []}
+
+
+def pipeline_of(run: Path, output: Path, formats: list[str], **settings: Any) -> Pipeline:
+    base = Settings(
+        run / small_run.CHECKPOINT, formats, run / "samples", output, Limits(), 120.0, **settings
+    )
+    return Pipeline(base, partial(load_branching, run), None, Console(file=StringIO()))
+
+
+def driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdicts: list[str], stages: int
+) -> tuple[Pipeline, Outcome, list[int]]:
+    """The loop alone: each attempt gets the next verdict."""
+    tried: list[int] = []
+
+    def attempt(self: Any, name: str, description: Any, stage: Any, number: int) -> Outcome:
+        tried.append(number)
+        verdict = Verdict(verdicts[number], [f"reason {number}"])
+        details = {"notes": [], "more_in_fp32": number + 1 < stages}
+        return Outcome(verdict, Evidence("int8"), {}, details)
+
+    monkeypatch.setattr(Pipeline, "attempt", attempt)
+    monkeypatch.setattr(module.proven, "recall", lambda *_: None)
+    monkeypatch.setattr(module.proven, "remember", lambda *_: None)
+    pipeline = pipeline_of(tmp_path, tmp_path / "export", ["onnx-int8"])
+    pipeline.key = None
+    stage = Stage(tmp_path / "export")
+    return pipeline, pipeline.make_and_prove("onnx-int8", {"probe": PROBE}, stage), tried
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "stages", "tried", "verdict"),
+    [
+        (["passed"], 3, [0], "passed"),
+        (["failed", "failed", "passed"], 3, [0, 1, 2], "passed"),
+        (["failed", "failed", "failed"], 3, [0, 1, 2], "failed"),
+        (["failed"], 1, [0], "failed"),
+        (["unverified"], 3, [0], "unverified"),
+    ],
+)
+def test_more_stays_in_fp32_only_while_the_limits_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    verdicts: list[str], stages: int, tried: list[int], verdict: str,
+) -> None:  # fmt: skip
+    _, outcome, seen = driven(tmp_path, monkeypatch, verdicts, stages)
+    assert seen == tried
+    assert outcome.verdict.verdict == verdict
+    last = [f"with less of it in FP32: reason {tried[-1] - 1}"] if len(tried) > 1 else []
+    assert outcome.details["notes"] == last
+
+
+@pytest.mark.parametrize(
+    ("qat", "outcomes", "wanted"),
+    [
+        ("off", {"onnx-int8": "failed"}, False),
+        ("auto", {"onnx-int8": "failed"}, True),
+        ("auto", {"onnx-int8": "passed"}, False),
+        ("auto", {"onnx": "failed"}, False),
+        ("on", {"onnx-int8": "passed"}, True),
+        ("on", {QAT: "failed"}, False),  # made already
+    ],
+)
+def test_when_int8_is_trained(
+    tmp_path: Path, qat: str, outcomes: dict[str, str], wanted: bool
+) -> None:
+    pipeline = pipeline_of(tmp_path, tmp_path / "export", ["onnx-int8"], qat=qat)
+    pipeline.outcomes = {name: Outcome(Verdict(v, [])) for name, v in outcomes.items()}
+    assert pipeline.wants_qat() is wanted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript is absent there")
+def test_a_branching_network_has_the_formats_that_can_hold_it(run: Path, tmp_path: Path) -> None:
+    formats = ["torchscript", "pt2", "onnx", "onnx-int8", "onnx-int8-qat", "aoti"]
+    artifacts = pipeline_of(run, tmp_path / "export", formats).run()["artifacts"]
+    assert artifacts["torchscript"]["verdict"] == "passed"
+    assert "scripted" in artifacts["torchscript"]["notes"][0]
+    for name in ("pt2", "onnx", "onnx-int8"):
+        assert artifacts[name]["verdict"] == "unavailable"
+        (reason,) = artifacts[name]["reasons"]
+        assert "if (x - 0.3).sum() > 0:" in reason
+        assert "torchscript" in reason
