@@ -156,10 +156,13 @@ def export(arguments: argparse.Namespace) -> int:
         open_training_data, checkpoint, arguments.root, arguments.allow_external_code
     )
     console = Console(highlight=False)
-    manifest = Pipeline(settings, load, training, console).run()
+    pipeline = Pipeline(settings, load, training, console)
+    manifest = pipeline.run()
     print_report(manifest, console)
     console.print(calibration_line(manifest["calibration"]), markup=False)
-    console.print(f"Bundle: {shortest(settings.output)}", markup=False, soft_wrap=True)
+    console.print(f"Bundle: {shortest(pipeline.placed)}", markup=False, soft_wrap=True)
+    if pipeline.placed != settings.output:
+        console.print(f"The older bundle stays in {shortest(settings.output)}.", markup=False)
     requested = arguments.formats or []
     if arguments.requested is not None:
         requested = [name for name in arguments.requested.split(",") if name]

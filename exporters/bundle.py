@@ -165,8 +165,12 @@ class Stage:
         for name, content in files.items():
             (self.folder / Path(name).name).write_text(content, encoding="utf-8")
 
-    def finish(self, manifest: dict[str, Any]) -> None:
-        """Writes card and manifest over everything that is there, and puts the bundle in place."""
+    def finish(self, manifest: dict[str, Any]) -> Path:
+        """Writes card and manifest over everything that is there, and puts the bundle in place.
+
+        Returns:
+            Where it is: beside an older bundle, as `<output>.failed`, where nothing was released.
+        """
         shutil.rmtree(self.folder / CANDIDATES)
         manifest["files"] = self.describe()
         card = model_card(manifest)
@@ -178,7 +182,11 @@ class Stage:
                 os.fsync(file.fileno())
         with write_atomically(self.folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=2, ensure_ascii=False).encode())
+        is_released = any(entry["file"] for entry in manifest["artifacts"].values())
+        if not is_released and (self.output / MANIFEST).is_file():
+            self.output = self.output.with_name(f"{self.output.name}.failed")
         self.place()
+        return self.output
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """SHA-256 and bytes of everything that belongs to the bundle."""

@@ -77,6 +77,7 @@ class Pipeline:
         self.training = training
         self.console = console
         self.outcomes: dict[str, Outcome] = {}
+        self.placed = settings.output
 
     def run(self) -> dict[str, Any]:
         """Makes the bundle and returns its manifest.
@@ -122,7 +123,7 @@ class Pipeline:
                 self.settings.checkpoint, description, self.reference, eager, self.entries()
             )
             stage.add_runtime(description["kind"], description.get("files") or {})
-            stage.finish(manifest)
+            self.placed = stage.finish(manifest)
             return manifest
         except Exception:  # an interrupted export leaves what it has proven to the next one
             stage.discard()

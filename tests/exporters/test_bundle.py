@@ -8,7 +8,7 @@ import pytest
 
 from exporters.bundle import Stage, describe_files, write_atomically
 from exporters.bundle_files import choose_artifact, read_manifest
-from tests.exporters.small_manifest import make_bundle, manifest_values
+from tests.exporters.small_manifest import artifact, make_bundle, manifest_values
 
 
 def test_a_bundle_appears_whole(tmp_path: Path) -> None:
@@ -37,6 +37,21 @@ def test_an_export_that_breaks_leaves_the_old_bundle(tmp_path: Path) -> None:
     stage.discard()
     read_manifest(bundle)
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+def test_an_export_in_which_nothing_passed_leaves_the_old_bundle(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "export", b"old")
+    failed = {"onnx": artifact(None, verdict="failed", reasons=["wrong"], parity=None)}
+
+    def again() -> Path:
+        stage = Stage(bundle)
+        stage.add_runtime("image", {})
+        return stage.finish(manifest_values(artifacts=failed))
+
+    assert again() == again() == tmp_path / "export.failed"
+    assert (bundle / "model.onnx").read_bytes() == b"old"
+    read_manifest(bundle)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "export.failed"]
 
 
 @pytest.mark.parametrize(
