@@ -23,7 +23,7 @@ WARM_UP = 0.25  # share of the steps
 LIMIT = 1.0  # MB per 1,000 steps
 JOBS = {
     "image": ["--data.crop_padding", "1", "--val_check_interval", "0.5"],
-    "image, 2 workers": ["--data.color_jitter", "0.2", "--data.num_workers", "2"],
+    "image, 2 workers": ["--data.crop_padding", "1", "--data.num_workers", "2"],
     "text": ["--config", "configs/bbc_news.yaml"],
 }
 COMMON = [
@@ -39,10 +39,11 @@ def resident_bytes(process: int) -> int:
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
-def children_of(process: int) -> list[int]:
-    """The direct and indirect children."""
+def workers_of(process: int) -> list[int]:
+    """Loader processes among the direct and indirect children; W&B's service is none."""
     listing = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [pid for child in map(int, listing) for pid in (child, *children_of(child))]
+    children = [pid for child in map(int, listing) for pid in (child, *workers_of(child))]
+    return [p for p in children if b"multiprocessing" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
 def child(arguments: list[str], log: Path, result: Path) -> None:
@@ -60,7 +61,7 @@ def child(arguments: list[str], log: Path, result: Path) -> None:
     def sampled(module: Any, *inputs: Any) -> Any:
         step = module.trainer.global_step
         if step % EVERY == 0:
-            workers = sum(map(resident_bytes, children_of(os.getpid())))
+            workers = sum(map(resident_bytes, workers_of(os.getpid())))
             samples.append((step, resident_bytes(os.getpid()), workers))
         return original(module, *inputs)
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lightning_modules.deployed import read_checkpoint
+from lightning_modules.deployed import check_weights, misplaced, read_checkpoint
 
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
 # settings and groups that decide where and how something runs or is shown, not what is learnt
@@ -30,6 +30,17 @@ WITHOUT_EFFECT = frozenset(
 )
 LENGTHS = ("max_epochs", "max_steps")
 LENGTHLESS = ("constant", "plateau")  # schedules that do not depend on the length of training
+# what Lightning and this project look up in a checkpoint that training goes on from
+RESUMABLE = {
+    "pytorch-lightning_version": str,
+    "epoch": int,
+    "global_step": int,
+    "loops": {"fit_loop": dict},
+    "callbacks": dict,
+    "optimizer_states": list,
+    "lr_schedulers": list,
+    "description": {"fingerprint": str},
+}
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
 
 
@@ -135,18 +146,20 @@ def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def check_same_model(path: str, description: Mapping[str, Any]) -> None:
-    """Refuses a checkpoint of another network or other classes than this run's.
+def check_same_model(path: str, model: Any) -> None:
+    """Refuses a checkpoint of another network, other classes or other weights than this run's.
 
     Raises:
         ValueError: What differs.
     """
-    stored = read_checkpoint(path)["description"]
+    checkpoint, description = read_checkpoint(path), model.description
+    stored = checkpoint["description"]
     for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
         if stored[key] != description[key]:
             raise ValueError(
                 f"{path} was trained with {name} {stored[key]}, but this run has {description[key]}"
             )
+    check_weights(model, checkpoint["state_dict"], stored["network"]["name"])
 
 
 def check_same_training(
@@ -157,7 +170,12 @@ def check_same_training(
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed.
     """
-    stored = read_checkpoint(path)["description"]
+    checkpoint = read_checkpoint(path)
+    if wrong := misplaced(checkpoint, RESUMABLE):
+        raise ValueError(
+            f"{path} cannot be gone on from: missing or of another type is {', '.join(wrong)}"
+        )
+    stored = checkpoint["description"]
     check_changes(stored["config"], description["config"], allow_changes, console)
     if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
         raise ValueError(

@@ -3,9 +3,11 @@
 Refused are absolute paths, `..`, links, devices and bombs; nothing is left behind then.
 """
 
+import lzma
 import os
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -16,6 +18,11 @@ EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 # pictures are compressed already: an archive of them hardly grows when it is unpacked
 LARGEST_RATIO = 100
 ALWAYS_ALLOWED = 100_000_000  # bytes, whatever the ratio
+
+
+# What damage, encryption (RuntimeError) and unknown methods of compression raise
+DAMAGED = (ValueError, OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile,
+           zlib.error, lzma.LZMAError)  # fmt: skip
 
 
 class Member(NamedTuple):
@@ -58,8 +65,9 @@ def unpack(archive: Path, target: Path) -> None:
                     file.write(block)
     except FileExistsError as error:
         raise ValueError(f"{archive}: {error.filename} comes twice") from error
-    except (ValueError, OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{archive} cannot be unpacked: {error}") from error
+    except DAMAGED as error:
+        reason = " ".join(str(error).split())  # tarfile's has several lines
+        raise ValueError(f"{archive} cannot be unpacked: {reason}") from error
 
 
 def members(archive: Path) -> Iterator[Member]:
@@ -83,6 +91,10 @@ def members(archive: Path) -> Iterator[Member]:
             if stream is None:
                 raise ValueError(f"{info.name!r} is a link or device")
             yield Member(info.name, stream)
+        assert tar.fileobj is not None
+        tar.fileobj.seek(tar.offset)
+        if not tar.fileobj.read(1):  # an archive ends with empty blocks
+            raise ValueError("it was cut off")
 
 
 def safe_path(name: str) -> Path:

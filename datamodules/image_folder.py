@@ -1,5 +1,6 @@
 """Pictures in a folder tree, an archive of one, or a CSV table of paths and labels."""
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -13,9 +14,10 @@ from datamodules.image_splits import ImageSplits, cut_off
 from datamodules.packed_images import FileImages, ImageSet, PackedImages
 from datamodules.pixel_cache import decode_once
 from datamodules.splits import stratified_subset
-from preprocessing.images import read_image
+from preprocessing.images import MAX_PIXELS, read_image
 
 DEFAULT_SIZE = 64  # where pictures differ in size and none is asked for
+LARGEST_SIZE = math.isqrt(MAX_PIXELS)
 LARGEST_NATIVE = 256  # up to this side, pictures of one common size are taken as they are
 PROBED_IMAGES = 64
 CROP_SHARE = 224 / 256  # centre crop after scaling, as is usual for ImageNet
@@ -54,8 +56,10 @@ class ImageFolder(ImageDataModule):
         **common: Any,
     ) -> None:
         super().__init__(root, **common)
-        if image_size is not None and image_size < 1:
-            raise ValueError(f"--data.image_size must be at least 1, got {image_size}")
+        if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
+            raise ValueError(f"--data.image_size must be 1 to {LARGEST_SIZE}, got {image_size}")
+        if not cache_gigabytes >= 0:
+            raise ValueError(f"--data.cache_gigabytes must be at least 0, got {cache_gigabytes}")
         self.image_size = image_size
         self.channels = channels
         self.resize = resize
@@ -80,7 +84,7 @@ class ImageFolder(ImageDataModule):
             sets[split], found = decode_once(
                 images, self.plan, pack and not needless, cache, self.skip_unreadable
             )
-            notes += [f"{split}: {note}" for note in found]
+            notes += [type(note)(f"{split}: {note}") for note in found]
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
                 sets["train"], sets[split] = cut_off(sets["train"], fraction, self.seed)

@@ -7,13 +7,13 @@ is a CSV file with the columns path, label and, where it wants to fix the splits
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from datamodules.image_splits import listing
+from datamodules.image_splits import Finding, listing
 from preprocessing.images import EXTENSIONS
 
 SPLIT_FOLDERS = {
@@ -71,8 +71,8 @@ def list_folder(root: Path) -> ImageListing:
                 problems.append(f"{folder}: {reason} (readable: {', '.join(EXTENSIONS)})")
     if not found["train"]:
         problems.append(f"{places['train']} has no class folders; expected <class>/<picture>")
-    notes = [f"files that are no pictures were ignored: {counted(ignored)}"] if ignored else []
-    return join(found, problems, notes, str(root))
+    notes = [Finding(f"files that are no pictures were ignored: {counted(ignored)}")]
+    return join(found, problems, notes if ignored else [], str(root))
 
 
 def list_table(path: Path) -> ImageListing:
@@ -99,17 +99,23 @@ def list_table(path: Path) -> ImageListing:
                     classes.setdefault(label, []).append(str(path.parent / name))
                 else:
                     problems.append(
-                        f"{path}, line {rows.line_num}: path {name!r}, label {label!r}, split "
-                        f"{split!r}; expected all given, the split of {', '.join(SPLIT_FOLDERS)}"
+                        f"{path}, line {rows.line_num}: path {name[:99]!r}, label {label[:99]!r}, "
+                        f"split {split[:99]!r}; expected all given, the split of "
+                        f"{', '.join(SPLIT_FOLDERS)}"
                     )
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {rows.line_num + 1}: {error}") from error
+    if not found["train"]:
+        problems.append(f"{path}: no rows of train")
     return join(found, problems, [], str(path))
 
 
-def join(found: Found, problems: list[str], notes: list[str], source: str) -> ImageListing:
+def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -> ImageListing:
     """Puts labels on the paths, or raises all problems as one error."""
     class_names = natural_order(found["train"])
+    problems += [f"the class name {n!r} is not UTF-8" for n in class_names if not encodable(n)]
     problems += [
         f"{split}: class {name!r} is not in train, which has {listing(class_names)}"
         for split, classes in found.items()
@@ -133,6 +139,14 @@ def natural_order(names: Iterable[str]) -> list[str]:
     """Sorted; by value where all names are whole numbers."""
     numeric = all(name.isdecimal() for name in names)
     return sorted(names, key=lambda name: (int(name) if numeric else 0, name))
+
+
+def encodable(name: str) -> bool:
+    """Whether a file of ours could hold the name."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def subfolders(folder: Path, problems: list[str]) -> list[Path]:

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from datamodules.packed_images import ImageSet
-from datamodules.splits import stratified_split
+from datamodules.splits import conflicting_pairs, stratified_split
 
 SPLIT_NAMES = ("train", "val", "test")
+
+
+class Finding(str):
+    """A note that asks for a look: the data check takes it into its table."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ def check_labels(splits: ImageSplits) -> list[str]:
             images; no validation images.
     """
     num_classes = len(splits.class_names)
-    problems, notes = [], []
+    problems: list[str] = []
+    notes: list[str] = []
     if num_classes < 2:
         problems.append(f"a classifier needs at least two classes, found {splits.class_names}")
     for name in SPLIT_NAMES:
@@ -68,7 +73,7 @@ def check_labels(splits: ImageSplits) -> list[str]:
         elif len(missing) and name == "train":
             problems.append(f"train: no images of {names}")
         elif len(missing) and len(targets):
-            notes.append(f"{name} has no images of {names}")
+            notes.append(Finding(f"{name} has no images of {names}"))
     if problems:
         raise ValueError("the images cannot be used:\n  " + "\n  ".join(problems))
     return notes
@@ -76,18 +81,31 @@ def check_labels(splits: ImageSplits) -> list[str]:
 
 def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[str]]:
     """Counts images with equal pixels across splits; takes them out of train unless `keep`."""
-    notes = []
+    notes = conflict_notes(splits)
     shared = np.isin(splits.val.hashes, splits.test.hashes)
     if shared.any():
-        notes.append(f"{shared.sum()} images of val are also in test")
+        notes.append(Finding(f"{shared.sum()} images of val are also in test"))
     evaluated = np.concatenate([splits.val.hashes, splits.test.hashes])
     leaked = np.isin(splits.train.hashes, evaluated)
     if leaked.any():
         outcome = " (kept)" if keep else " and were dropped from train"
-        notes.append(f"{leaked.sum()} images of train are also in val or test{outcome}")
+        notes.append(Finding(f"{leaked.sum()} images of train are also in val or test{outcome}"))
     if leaked.any() and not keep:
         splits = replace(splits, train=splits.train.subset(np.flatnonzero(~leaked)))
     return splits, notes
+
+
+def conflict_notes(splits: ImageSplits) -> list[str]:
+    """Counts equal images of different classes, within and across splits."""
+    hashes = np.concatenate([splits[name].hashes for name in SPLIT_NAMES])
+    targets = np.concatenate([splits[name].targets for name in SPLIT_NAMES])
+    pairs = conflicting_pairs(hashes, targets)
+    if not len(pairs):
+        return []
+    split = np.repeat(SPLIT_NAMES, [len(splits[name]) for name in SPLIT_NAMES])
+    known = dict(enumerate(splits.class_names))  # labels are checked later
+    named = [" / ".join(f"{split[i]} {known.get(targets[i])}" for i in pair) for pair in pairs[:50]]
+    return [Finding(f"{len(pairs)} pairs of equal images differ in label: {listing(named, 5)}")]
 
 
 def mixed(split: ImageSet) -> ImageSet:

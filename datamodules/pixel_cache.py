@@ -18,6 +18,7 @@ from PIL import Image
 
 from datamodules.cache_folder import build_once
 from datamodules.image_listing import ListedImages
+from datamodules.image_splits import Finding
 from datamodules.loader_policy import usable_cpus
 from datamodules.packed_images import CHUNK, FileImages, ImageSet, PackedImages, pixel_hash
 from preprocessing.images import read_image, resize, to_array
@@ -64,7 +65,12 @@ def decode_once(
     build = functools.partial(decode_all, images, plan, pack)
     folder = build_once(cache / "pixels" / key, build)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    notes = [f"{count} {what}" for what, count in report["counts"].items() if count]
+    notes: list[str] = [
+        # that most pictures are fitted is the plan, not a finding
+        (Finding if 2 * count < len(images.paths) or what != COUNTED[0] else str)(f"{count} {what}")
+        for what, count in report["counts"].items()
+        if count
+    ]
     unreadable = report["unreadable"]
     if unreadable:
         faults = "\n  ".join(list(unreadable.values())[:SHOWN_FAULTS])
@@ -75,7 +81,7 @@ def decode_once(
                 f"{len(unreadable)} of {len(images.paths)} pictures cannot be read; mend or delete "
                 f"them, or leave them out by --data.skip_unreadable true:\n  {faults}"
             )
-        notes.append(f"{len(unreadable)} unreadable pictures were left out:\n  {faults}")
+        notes.append(Finding(f"{len(unreadable)} unreadable pictures were left out:\n  {faults}"))
     rows = np.setdiff1d(np.arange(len(images.targets)), [int(row) for row in unreadable])
     hashes, targets = np.load(folder / "hashes.npy")[rows], images.targets[rows]
     if not pack:

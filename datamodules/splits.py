@@ -31,7 +31,8 @@ def stratified_split(
         edges = np.rint(np.concatenate([[0.0], cuts]) * len(members)).astype(int)
         for part, start, stop in zip(parts, edges[:-1], edges[1:], strict=True):
             part.append(members[start:stop])
-    return [np.sort(np.concatenate(part)) for part in parts]
+    nothing = np.zeros(0, np.int64)  # where there are no samples, there are no classes
+    return [np.sort(np.concatenate([nothing, *part])) for part in parts]
 
 
 def stratified_subset(targets: np.ndarray, limit: int | None, seed: int = 0) -> np.ndarray:
@@ -45,3 +46,11 @@ def stratified_subset(targets: np.ndarray, limit: int | None, seed: int = 0) -> 
         members = np.flatnonzero(targets == label)
         place[members] = (generator.permutation(len(members)) + 0.5) / len(members)
     return np.sort(np.argsort(place, kind="stable")[:limit])
+
+
+def conflicting_pairs(hashes: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Samples that are equal but for their class; int64 [pairs, 2]."""
+    order = np.lexsort((targets, hashes))
+    same = hashes[order][1:] == hashes[order][:-1]
+    first = np.flatnonzero(same & (np.diff(targets[order]) != 0))
+    return np.stack([order[first], order[first + 1]], axis=1)

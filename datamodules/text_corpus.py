@@ -16,7 +16,7 @@ import numpy as np
 
 from datamodules.cache_folder import build_once
 from datamodules.packed_texts import TextSplit
-from datamodules.splits import stratified_split
+from datamodules.splits import conflicting_pairs, stratified_split
 from datamodules.text_raw import RawTexts, read_raw
 from datamodules.text_readers import Columns, TextSource
 from datamodules.text_vocabulary import make_tokenizer
@@ -175,9 +175,7 @@ def conflict_notes(
     """Lists texts that come with different labels."""
     hashes = np.concatenate([part.hashes for part in raw.values()])
     every_target = np.concatenate(list(targets.values()))
-    order = np.lexsort((every_target, hashes))
-    same = hashes[order][1:] == hashes[order][:-1]
-    conflicts = np.flatnonzero(same & (np.diff(every_target[order]) != 0))
+    conflicts = conflicting_pairs(hashes, every_target)
     if not len(conflicts):
         return []
     sizes = np.cumsum([0, *map(len, raw.values())])
@@ -187,7 +185,7 @@ def conflict_notes(
         split = int(np.searchsorted(sizes, row, side="right")) - 1
         return f"{parts[split].location(row - sizes[split])} {labels[every_target[row]]}"
 
-    shown = [f"{describe(order[i])} / {describe(order[i + 1])}" for i in conflicts[:NUM_SHOWN]]
+    shown = [f"{describe(first)} / {describe(second)}" for first, second in conflicts[:NUM_SHOWN]]
     return [f"{len(conflicts)} equal texts have different labels: {'; '.join(shown)}"]
 
 

@@ -4,10 +4,10 @@ A source is a subclass with one method, `find`, that says where the files of eac
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pytorch_lightning as pl
@@ -44,6 +44,13 @@ def fetched(address: str, md5: str, target: Path) -> Path:
             f"the texts could not be downloaded; name a folder that holds them by --data.root, or "
             f"try again (it goes on where it stopped):\n  {error}"
         ) from error
+
+
+@runtime_checkable
+class StartsFromCounts(Protocol):
+    """A network that looks at the training texts before its first step."""
+
+    def start_from_counts(self, batches: Iterable[TextBatch]) -> None: ...
 
 
 class TextDataModule(pl.LightningDataModule):
@@ -211,11 +218,13 @@ class TextDataModule(pl.LightningDataModule):
         }
 
     def initialise(self, network: nn.Module) -> None:
-        """Puts the word vectors, if any, into a new network's embedding.
+        """Shows train to a new network that counts, and puts word vectors into its embedding.
 
         Raises:
-            ValueError: The file and the network do not fit.
+            ValueError: The file of the vectors and the network do not fit.
         """
+        if isinstance(network, StartsFromCounts):
+            network.start_from_counts(self._loader("train", training=False))
         if self.vectors is not None:
             tokens = TextTokenizer(self.corpus.definition).tokens()
             vectors, found = read_word_vectors(Path(self.vectors), tokens)

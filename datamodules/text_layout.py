@@ -37,6 +37,7 @@ def find_sources(
         FileNotFoundError: A path does not exist, or nothing usable lies there.
         ValueError: More than one file could be a split.
     """
+    check_name(root)
     if not root.exists():
         raise FileNotFoundError(f"--data.root {root} does not exist")
     if any(chosen.values()):
@@ -142,4 +143,15 @@ def format_of(path: Path) -> str:
 
 def visible(folder: Path) -> list[Path]:
     """Entries in order of their names, hidden ones left out."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in found:
+        check_name(path)
+    return found
+
+
+def check_name(path: Path) -> None:
+    """Refuses a name that no file of ours and no library could hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{str(path)!r}: its name is not UTF-8; give it another") from error

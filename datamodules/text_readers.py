@@ -85,8 +85,8 @@ def check_text(text: str, path: Path, line: int) -> None:
         )
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
-            f"{path}:{line}: a text of {len(text):,} characters, more than the {MAX_CHARACTERS:,} "
-            "that are accepted: is a line end or a quote missing?"
+            f"{path}:{line}: a text of more than {MAX_CHARACTERS:,} characters: is a line end or a "
+            "quote missing?"
         )
 
 
@@ -126,15 +126,25 @@ def undecodable(path: Path, encoding: str) -> str:
 def lines_of(path: Path, columns: Columns) -> Iterator[tuple[int, str]]:
     """Numbered lines that are not blank."""
     with open_text(path, columns) as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in enumerate(limited_lines(stream, path), start=1):
             if line.strip():
                 yield number, line.rstrip("\r\n")
+
+
+def limited_lines(stream: io.TextIOWrapper, path: Path) -> Iterator[str]:
+    """Lines; one that would fill the memory is refused before it does."""
+    number = 0
+    while line := stream.readline(MAX_CHARACTERS + 1):
+        number += 1
+        if len(line) > MAX_CHARACTERS:
+            check_text(line, path, number)
+        yield line
 
 
 def read_text_file(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     """One text a file."""
     with open_text(path, columns) as stream:
-        yield stream.read(), label, 1
+        yield stream.read(MAX_CHARACTERS + 1), label, 1
 
 
 def read_plain_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
@@ -158,7 +168,7 @@ def read_json_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     for number, line in lines_of(path, columns):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: expected a JSON object, got {line[:60]!r}")
@@ -187,10 +197,10 @@ def read_table(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     """CSV, or TSV where the name ends so."""
     tabs = base_suffix(path) == ".tsv"
     quoted = not tabs if columns.quoted is None else columns.quoted
-    csv.field_size_limit(1 << 30)
+    csv.field_size_limit(MAX_CHARACTERS)
     with open_text(path, columns, newline="") as stream:
         reader = csv.reader(
-            stream,
+            limited_lines(stream, path),
             delimiter="\t" if tabs else ",",
             quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
             strict=True,

@@ -1,6 +1,7 @@
 """Makes the tokenizer of a data set from its training texts, or from a file that the user has."""
 
 import gzip
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -70,10 +71,10 @@ def read_definition(path: Path) -> str:
     """A tokenizer.json that exists already."""
     if not path.is_file():
         raise ValueError(f"--data.tokenizer is none of {', '.join(KINDS)} and no file: {path}")
-    definition = path.read_text(encoding="utf-8")
     try:
+        definition = path.read_text(encoding="utf-8")
         TextTokenizer(definition)
-    except ValueError as error:
+    except ValueError as error:  # not UTF-8 is one too
         raise ValueError(f"{path}: {error}") from error
     return definition
 
@@ -105,10 +106,10 @@ def read_vocabulary(path: Path) -> list[str]:
     """
     if not path.is_file():
         raise ValueError(f"--data.vocab {path} does not exist")
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         tokens = content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: a vocabulary must be UTF-8: {error}") from error
     lines: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):

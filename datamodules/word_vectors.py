@@ -40,6 +40,8 @@ def read_word_vectors(path: Path, ids: Mapping[str, int]) -> tuple[np.ndarray, n
             if token is not None:
                 try:
                     rows[token] = np.array(cells[-size:], np.float32)
+                    if not np.isfinite(rows[token]).all():
+                        raise ValueError("a number is not finite")
                 except ValueError as error:
                     raise ValueError(f"{path}:{number}: {error}") from error
     if not rows:

@@ -25,6 +25,20 @@ from lightning_modules.networks import NETWORKS
 DESCRIPTION_FORMAT = 1
 STATE_PREFIX = "model."
 PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
+# what a checkpoint must hold at least, whoever wrote it
+CONTENT: dict[str, Any] = {
+    "state_dict": dict,
+    "description": {
+        "kind": str,
+        "network": {"name": str, "arguments": dict},
+        "class_names": list,
+        "input_spec": {"inputs": list},
+        "preprocessing": {"kind": str},
+        "files": dict | None,
+        "normalisation": dict | None,
+        "config": dict,
+    },
+}
 # network arguments whose values the data determines
 DATA_DETERMINED = frozenset(
     {"num_classes", "in_channels", "image_size", "vocab_size", "max_length"}
@@ -73,7 +87,7 @@ def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | Non
     """Puts the input side around a network of the given kind ("image" or "text")."""
     if kind == "text":
         return DeployedText(network)
-    if kind == "image" and normalisation is not None:
+    if kind == "image" and normalisation:
         return DeployedImages(network, normalisation["mean"], normalisation["std"])
     raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
 
@@ -169,14 +183,33 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:  # damaged bytes can fail anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
-    if not isinstance(checkpoint, dict) or "description" not in checkpoint:
+    description = checkpoint.get("description") if isinstance(checkpoint, dict) else None
+    if not isinstance(description, dict):
         raise ValueError(f"{path} holds no model description: it was not written by this project")
-    found = checkpoint["description"].get("format")
+    found = description.get("format")
     if found != DESCRIPTION_FORMAT:
         raise ValueError(
             f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
         )
+    if wrong := misplaced(checkpoint, CONTENT):
+        raise ValueError(
+            f"{path} was not written by this project: missing or of another type is "
+            f"{', '.join(wrong)}"
+        )
     return checkpoint
+
+
+def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Names of what is missing or of another type, with dots."""
+    found = []
+    for name, kind in expected.items():
+        value: Any = content.get(name)
+        is_right = isinstance(value, dict if isinstance(kind, dict) else kind)
+        if name not in content or not is_right:
+            found.append(name)
+        elif isinstance(kind, dict):
+            found += [f"{name}.{inner}" for inner in misplaced(value, kind)]
+    return found
 
 
 def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = False) -> nn.Module:
@@ -207,13 +240,24 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], network_name:
     Raises:
         ValueError: A name is missing or unexpected, or a shape differs.
     """
+    check_weights(module, weights, network_name)
+    module.load_state_dict(weights, strict=True)
+
+
+def check_weights(module: nn.Module, weights: Mapping[str, Any], network_name: str) -> None:
+    """The check of `load_weights` alone.
+
+    Raises:
+        ValueError: A name is missing or unexpected, is no tensor, or a shape differs.
+    """
     expected = module.state_dict()
     problems = [f"missing {name}" for name in expected if name not in weights]
     problems += [f"unexpected {name}" for name in weights if name not in expected]
+    problems += [f"{name} is no tensor" for name, w in weights.items() if not isinstance(w, Tensor)]
     problems += [
         f"{name} has shape {list(weights[name].shape)} instead of {list(expected[name].shape)}"
         for name in expected
-        if name in weights and weights[name].shape != expected[name].shape
+        if isinstance(weights.get(name), Tensor) and weights[name].shape != expected[name].shape
     ]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
@@ -221,4 +265,3 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], network_name:
             f"the checkpoint's weights do not fit network {network_name!r}: "
             f"{'; '.join(problems[:3])}{more}"
         )
-    module.load_state_dict(weights, strict=True)

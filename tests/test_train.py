@@ -307,6 +307,14 @@ def test_values_out_of_range_come_in_one_answer(capsys) -> None:
         (["--test_only", "none.ckpt"], "no checkpoint at none.ckpt"),
         (["--resume", "none.ckpt"], "no checkpoint at none.ckpt"),
         (["--model", "os.path.join"], "--allow_external_code"),
+        (["--devices", "1,2"], "should be an int > 0"),
+        (["--num_nodes", "0"], "`num_nodes` must be a positive integer, but got 0"),
+        (["--accelerator", "tpu"], "torch_xla"),
+        (["--strategy", "fsdp"], "requires a GPU accelerator"),
+        (["--limit_train_batches", "7.5"], "has to be in [0.0, 1.0] or an int"),
+        (["--max_time", "1"], "Expected a string in the format DD:HH:MM:SS"),
+        (["--seed", "-1"], "--seed must be 0 to 4294967295, got -1"),
+        (["--accumulate_grad_batches", "0"], "--accumulate_grad_batches must be at least 1, got 0"),
         (["--config", "none.yaml"], "--config none.yaml: No such file"),
         (["--max_epochs", "many"], "--max_epochs must be a whole number or null; got 'many'"),
         (["gpu"], "unexpected argument 'gpu'"),
@@ -371,6 +379,16 @@ def test_a_checkpoint_of_another_network(tmp_path: Path, capsys) -> None:
     line = failure_of(capsys, "--resume", checkpoint, "--model.width", "7")
     assert "was trained with network" in line
     assert "'width': 7" in line
+    content = torch.load(checkpoint, weights_only=True)
+    content["state_dict"]["model.mean"] = [1.0]
+    torch.save(content, tmp_path / "x.ckpt")
+    for command in ("--resume", "--test_only"):
+        line = failure_of(capsys, command, str(tmp_path / "x.ckpt"))
+        assert "do not fit network 'small_cnn': model.mean is no tensor" in line
+    content = torch.load(checkpoint, weights_only=True)
+    torch.save(content | {"loops": {}, "optimizer_states": 5}, tmp_path / "x.ckpt")
+    line = failure_of(capsys, "--resume", str(tmp_path / "x.ckpt"))
+    assert "missing or of another type is loops.fit_loop, optimizer_states" in line
 
 
 def test_a_missing_data_file(tmp_path: Path, capsys) -> None:

@@ -92,8 +92,9 @@ def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["broken.tar", "broken.tar.gz", "broken.zip"])
 def test_a_damaged_archive_is_named(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x1f\x8b garbage that is no archive" * 50)
-    with pytest.raises(ValueError, match=f"{name} cannot be unpacked"):
+    with pytest.raises(ValueError, match=f"{name} cannot be unpacked") as caught:
         unpacked(tmp_path / name, tmp_path / "cache")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_cut_archive_is_named_and_leaves_nothing(tmp_path):
@@ -105,6 +106,29 @@ def test_a_cut_archive_is_named_and_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="cut.tar.gz cannot be unpacked"):
         unpacked(archive, tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("*.png"))
+
+
+def test_a_tar_cut_between_two_files_is_noticed(tmp_path):
+    archive = tar_of(tmp_path / "cut.tar", *((f"a/{n}.png", b"x" * 512) for n in range(6)))
+    archive.write_bytes(archive.read_bytes()[: 3 * 1024])
+    with pytest.raises(ValueError, match="cut.tar cannot be unpacked: it was cut off"):
+        unpacked(archive, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("local", "central", "value", "message"),
+    [(6, 8, 1, "is encrypted"), (8, 10, 97, "compression method is not supported")],
+)
+def test_a_zip_that_cannot_be_opened_is_one_message(tmp_path, local, central, value, message):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a/0.png", b"x")
+    changed = bytearray(content.getvalue())
+    changed[changed.find(b"PK\x03\x04") + local] = value
+    changed[changed.find(b"PK\x01\x02") + central] = value
+    (tmp_path / "x.zip").write_bytes(bytes(changed))
+    with pytest.raises(ValueError, match=message):
+        unpacked(tmp_path / "x.zip", tmp_path / "cache")
 
 
 def test_ordinary_names_stay():

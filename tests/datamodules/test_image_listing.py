@@ -126,6 +126,29 @@ def test_faults_of_a_table_come_with_their_lines(tmp_path):
     assert "val: class 'z' is not in train" in message
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no rows of train"),
+        ("a.png,x,val\n", "no rows of train"),
+        ("x" * (1 << 25), "line 2: field larger than field limit"),
+        ('"a.png,x,train\n', "line 2: path"),
+    ],
+)
+def test_a_table_that_names_no_pictures_is_an_error(tmp_path, content, message):
+    path = tmp_path / "labels.csv"
+    path.write_text("path,label,split\n" + content)
+    with pytest.raises(ValueError, match=message):
+        list_table(path)
+
+
+def test_a_class_name_must_be_utf8(tmp_path):
+    save_tree(tmp_path, {"a": 1, "b": 1})
+    (tmp_path / "b").rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(ValueError, match=r"the class name 'caf\\udce9' is not UTF-8"):
+        list_folder(tmp_path)
+
+
 def test_a_table_without_header_is_an_error(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text("a.png,x\n")

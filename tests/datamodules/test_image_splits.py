@@ -61,7 +61,10 @@ def test_duplicates_within_train_stay():
     other = split([0, 1], first=50)
     kept, notes = drop_duplicates(ImageSplits(["a", "b"], same, other, other), keep=False)
     assert len(kept.train) == 4
-    assert notes == ["2 images of val are also in test"]
+    assert notes == [
+        "1 pairs of equal images differ in label: train a / train b",
+        "2 images of val are also in test",
+    ]
 
 
 def test_cut_off_is_stratified_and_disjoint():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from datamodules.splits import stratified_split, stratified_subset
+from datamodules.splits import conflicting_pairs, stratified_split, stratified_subset
 
 TARGETS = np.repeat([0, 1, 2], [100, 40, 10])
 
@@ -18,6 +18,18 @@ def test_the_seed_decides():
     first, same, other = (stratified_split(TARGETS, (0.5, 0.5), seed) for seed in (0, 0, 1))
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not np.array_equal(first[0], other[0])
+
+
+def test_no_samples_give_empty_parts() -> None:
+    parts = stratified_split(np.zeros(0, np.int64), (0.5, 0.5), 0)
+    assert [len(part) for part in parts] == [0, 0]
+    assert all(part.dtype == np.int64 for part in parts)
+
+
+def test_equal_samples_of_different_classes_are_paired() -> None:
+    hashes = np.array([7, 3, 7, 3, 5, 7])
+    pairs = conflicting_pairs(hashes, np.array([0, 1, 0, 1, 0, 2]))
+    assert [set(pair) for pair in pairs.tolist()] in ([{2, 5}], [{0, 5}])
 
 
 @pytest.mark.parametrize("fractions", [(0.9, 0.2), (-0.1, 0.5)])

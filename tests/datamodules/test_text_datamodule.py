@@ -2,16 +2,18 @@
 
 import json
 import pickle
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from datamodules.ag_news import AGNews
 from datamodules.bbc_news import BBCNews, check_files
 from datamodules.imdb import IMDB
+from datamodules.packed_texts import TextBatch
 from datamodules.text_datamodule import TextDataModule
 from datamodules.text_files import TextFiles
 from datamodules.text_layout import find_sources
@@ -110,6 +112,20 @@ def test_word_vectors_reach_the_network(folder: Path) -> None:
     module.initialise(network)
     good = TextTokenizer(module.files["tokenizer.json"]).tokens()["good"]
     assert network.embedding.weight[good].tolist() == [1, 2]
+
+
+def test_a_network_that_counts_sees_each_training_text_once(folder: Path) -> None:
+    module = data(folder)
+    seen: list[Tensor] = []
+
+    class Network(nn.Module):
+        def start_from_counts(self, batches: Iterable[TextBatch]) -> None:
+            seen.extend(tokens[:, 0] for (tokens, _), _ in batches)
+
+    module.initialise(Network())
+    split = module.corpus.splits["train"]
+    first_tokens = split.ids[split.offsets[:-1]]
+    assert sorted(torch.cat(seen).tolist()) == sorted(first_tokens.tolist())
 
 
 @pytest.mark.parametrize(

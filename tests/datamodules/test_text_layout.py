@@ -1,5 +1,6 @@
 """Which files become which split."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,15 @@ def test_all_empty_class_folders_are_listed(tmp_path: Path) -> None:
     make(tmp_path, "a/1.txt", "b/1.pdf", "c/.hidden")
     with pytest.raises(ValueError, match=r"without .txt files: b \(.pdf\), c \(empty\)"):
         find_sources(tmp_path, NOTHING)
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    strange = os.fsdecode(b"caf\xe9")
+    make(tmp_path, "a/1.txt", f"{strange}/1.txt")
+    with pytest.raises(ValueError, match=r"caf\\udce9': its name is not UTF-8"):
+        find_sources(tmp_path, NOTHING)
+    with pytest.raises(ValueError, match="its name is not UTF-8"):
+        find_sources(tmp_path / strange, NOTHING)
 
 
 @pytest.mark.parametrize("names", [[], ["a.csv", "b.csv"]])

@@ -94,6 +94,9 @@ def test_a_damaged_vocabulary(tmp_path: Path, content: bytes, message: str) -> N
         read_vocabulary(tmp_path / "vocab.txt")
     with pytest.raises(ValueError, match="does not exist"):
         read_vocabulary(tmp_path / "nothing")
+    (tmp_path / "vocab.gz").write_bytes(gzip.compress(bytes(range(99)) * 9)[:-9])
+    with pytest.raises(ValueError, match=r"vocab.gz: a vocabulary must be UTF-8: Compressed file"):
+        read_vocabulary(tmp_path / "vocab.gz")
 
 
 def test_a_given_tokenizer_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -102,6 +105,9 @@ def test_a_given_tokenizer_is_taken_as_it_is(tmp_path: Path) -> None:
     assert make_tokenizer(str(path), []) == path.read_text()
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer.json: not a tokenizer.json"):
+        make_tokenizer(str(path), [])
+    path.write_bytes(b"\xff{}")
+    with pytest.raises(ValueError, match=r"tokenizer.json: 'utf-8' codec can't decode"):
         make_tokenizer(str(path), [])
     with pytest.raises(ValueError, match="none of auto, basic_english, char, bpe and no file: wrd"):
         make_tokenizer("wrd", [])

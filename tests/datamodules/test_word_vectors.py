@@ -37,6 +37,7 @@ def test_vectors_of_known_words_are_written(tmp_path: Path, first: bytes) -> Non
     [
         (b"good 1 2 3\nbad 1\n", r"words.vec:2: expected a word and 3 numbers"),
         (b"other 1 2 3\ngood 1 x 3\n", r"words.vec:2: could not convert"),
+        (b"good 1 nan 3\n", r"words.vec:1: a number is not finite"),
         (b"other 1 2 3\n", r"no vector for any of the 4 tokens"),
         (b"", r"no vector for any of the 4 tokens"),
     ],

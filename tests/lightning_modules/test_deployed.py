@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,11 @@ def checkpoint_of(module: nn.Module, **changes) -> dict:
         "format": 1,
         "kind": "image",
         "network": {"name": "small_cnn", "arguments": ARGUMENTS},
+        "class_names": ["a", "b", "c"],
+        "input_spec": {"inputs": []},
+        "preprocessing": {"kind": "image"},
+        "files": {},
+        "config": {},
         "normalisation": {"mean": [0.4], "std": [0.2]},
     }
     state = {f"model.{name}": value for name, value in module.state_dict().items()}
@@ -102,6 +108,49 @@ def test_a_foreign_or_newer_checkpoint_is_refused(module: DeployedImages, tmp_pa
     torch.save(checkpoint_of(module, format=2), tmp_path / "b.ckpt")
     with pytest.raises(ValueError, match="has description format 2, this version reads 1"):
         read_checkpoint(tmp_path / "b.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("state_dict",), 5, "another type is state_dict"),
+        (("description", "kind"), None, "another type is description.kind"),
+        (("description", "network"), "x", "another type is description.network"),
+        (
+            ("description", "network", "arguments"),
+            [],
+            "another type is description.network.arguments",
+        ),
+        (("description", "class_names"), 5, "another type is description.class_names"),
+        (("description", "files"), 5, "another type is description.files"),
+        (("description", "preprocessing"), {}, "another type is description.preprocessing.kind"),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_refused(
+    module: DeployedImages, tmp_path: Path, place: tuple[str, ...], value: object, message: str
+) -> None:
+    checkpoint: Any = checkpoint_of(module)
+    inner = checkpoint
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    torch.save(checkpoint, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(tmp_path / "a.ckpt")
+
+
+@pytest.mark.parametrize("content", [[1, 2], torch.zeros(2), {"description": 5}])
+def test_what_holds_no_description_is_refused(tmp_path: Path, content: object) -> None:
+    torch.save(content, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match="holds no model description"):
+        read_checkpoint(tmp_path / "a.ckpt")
+
+
+def test_a_weight_that_is_no_tensor_is_named(module: DeployedImages) -> None:
+    checkpoint = checkpoint_of(module)
+    checkpoint["state_dict"]["model.mean"] = [1.0]
+    with pytest.raises(ValueError, match="do not fit network 'small_cnn': mean is no tensor"):
+        load_deployed(checkpoint)
 
 
 def test_no_such_file(tmp_path: Path) -> None:
