@@ -2,7 +2,7 @@
 
 Trains on images and on texts with every callback on and W&B (offline) as the logger, and samples
 the resident memory of the process, and of all its loader workers together, at every 20th step.
-Printed: the slope over the steps after the first quarter, in MB per 1,000 steps.
+Printed: the median slope over the steps after the first quarter, in MB per 1,000 steps.
 """
 
 import argparse
@@ -72,6 +72,14 @@ def child(arguments: list[str], log: Path, result: Path) -> None:
     os._exit(code)
 
 
+def median_slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Theil-Sen: the median over all pairs of points, which an allocator's single jump or a
+    garbage collection does not move, while a leak of every step does; x [M], y [M,C] -> [C].
+    """
+    first, second = np.triu_indices(len(x), k=1)
+    return np.median((y[second] - y[first]) / (x[second] - x[first])[:, None], axis=0)
+
+
 def measure(name: str, steps: int, folder: Path) -> dict[str, Any]:
     """One job in a process of its own."""
     log, result = folder / f"{name}.log", folder / f"{name}.json"
@@ -85,7 +93,7 @@ def measure(name: str, steps: int, folder: Path) -> dict[str, Any]:
         raise RuntimeError(f"{name} ended with code {process.exitcode}; see {log}")
     samples = np.array(json.loads(result.read_text()), dtype=float)  # [M,3]
     late = samples[samples[:, 0] >= WARM_UP * steps]
-    slopes = np.polyfit(late[:, 0] / 1000, late[:, 1:] / 1e6, 1)[0]  # [2], MB per 1,000 steps
+    slopes = median_slopes(late[:, 0] / 1000, late[:, 1:] / 1e6)  # [2], MB per 1,000 steps
     return {
         "job": name,
         "steps": steps,

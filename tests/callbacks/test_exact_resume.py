@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
@@ -18,17 +19,27 @@ from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
 
-class StopAt:
-    """Signals that ask to stop once so many batches have begun."""
+class StopAt(pl.Callback):
+    """Asks to stop at the start of a later epoch or batch; stands for the signals of a process."""
 
-    def __init__(self, batch: int | None) -> None:
-        self.left = batch
+    received, seconds_waited = 0, 0.0
 
-    @property
-    def received(self) -> int:
+    def __init__(self, place: int | None) -> None:
+        self.left = place
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.count()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
+            self.count()
+
+    def count(self) -> None:
         if self.left is not None:
+            self.received = 15 * (self.left <= 0)
             self.left -= 1
-        return 15 if self.left is not None and self.left < 0 else 0
 
     def defer(self) -> None: ...
 
@@ -49,12 +60,13 @@ def fit(
     module = tiny_classifier(data, **model)
     torch.manual_seed(2)
     checkpointing = Checkpointing(monitor="val/loss")
-    checkpointing.bind(folder, StopAt(stop), interval="2")
+    signals = StopAt(stop)
+    checkpointing.bind(folder, signals, interval="2")
     metrics = MetricsCsv(folder / "metrics.csv")
     averaging = [EMA(enabled=True, decay=0.9)] if arguments.pop("ema", False) else []
     trainer = tiny_trainer(
         folder,
-        callbacks=[ExactResume(metrics), checkpointing, *averaging],
+        callbacks=[ExactResume(metrics), signals, checkpointing, *averaging],
         logger=metrics,
         plugins=[AtomicCheckpointIO()],
         **arguments,

@@ -1,10 +1,15 @@
 """The contract of text networks: neither padding nor neighbours nor a short text matter."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from sklearn.naive_bayes import MultinomialNB
 from torch import Tensor, nn
 
 from lightning_modules.deployed import network_class
+from lightning_modules.networks.bag_of_embeddings import BagOfEmbeddings
 
 ARGUMENTS: dict[str, dict[str, object]] = {
     "text_cnn": {"embedding_dropout": 0.1},
@@ -105,7 +110,52 @@ def test_torch_export_keeps_batch_and_length_dynamic(name: str) -> None:
         torch.testing.assert_close(program(*inputs), network(*inputs), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("num_buckets", [30_000, 100_000, 200_000, 1_000_000])
+def test_word_pairs_spread_over_a_table_of_a_round_size(num_buckets: int) -> None:
+    network = BagOfEmbeddings(300, 2, embedding_dim=1, num_buckets=num_buckets)
+    pairs = torch.cartesian_prod(torch.arange(300), torch.arange(300))
+    num_used = len(network.buckets(pairs)[:, 0].unique())
+    assert num_used > 0.95 * num_buckets * (1 - math.exp(-len(pairs) / num_buckets))  # by chance
+
+
+@torch.no_grad()
+def test_naive_bayes_starts_from_the_log_ratios_of_scikit_learn() -> None:
+    tokens, lengths = batch([1, 4, 20, 60, 33, 7])
+    targets = torch.tensor([0, 2, 1, 1, 2, 2])
+    network = BagOfEmbeddings(200, 3, embedding_dim=5, num_buckets=0, naive_bayes=True)
+    network.start_from_counts([((tokens, lengths), targets)])
+    counts = np.stack([np.bincount(row, minlength=200) for row in tokens])
+    counts[:, 0] = 0  # padding
+    expected = MultinomialNB().fit(counts, targets)
+    ratios = expected.feature_log_prob_ - expected.feature_log_prob_.mean(axis=0)
+    ratios[:, counts.sum(axis=0) == 0] = 0
+    weight = network.embedding.weight[:, :3]
+    torch.testing.assert_close(weight, torch.from_numpy(ratios.T).float())
+    prior = torch.from_numpy(expected.class_log_prior_).float()
+    torch.testing.assert_close(network.head.bias.detach(), prior)
+
+
+@torch.no_grad()
+def test_naive_bayes_counts_pairs_of_words() -> None:
+    tokens = torch.tensor([[2, 3, 0], [3, 2, 0], [3, 2, 3], [2, 3, 2]])
+    lengths = torch.tensor([2, 2, 2, 2])  # what lies beyond is not read
+    network = BagOfEmbeddings(4, 2, embedding_dim=2, naive_bayes=True).eval()
+    network.start_from_counts([((tokens, lengths), torch.tensor([0, 1, 1, 0]))])
+    assert network(tokens[:2, :2], lengths[:2]).argmax(dim=1).tolist() == [0, 1]
+    assert network.pair_embedding.weight.any(dim=1).sum() == 2
+
+
+@torch.no_grad()
+def test_counts_change_nothing_where_they_are_not_asked_for() -> None:
+    network = BagOfEmbeddings(200, 3)
+    before = network.embedding.weight.clone()
+    network.start_from_counts([(batch([5, 9]), torch.tensor([0, 1]))])
+    assert torch.equal(network.embedding.weight, before)
+
+
 def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="naive_bayes needs embedding_dim >= 3 classes, got 2"):
+        BagOfEmbeddings(vocab_size=9, num_classes=3, embedding_dim=2, naive_bayes=True)
     with pytest.raises(ValueError, match="kernel_sizes must be positive"):
         network_class("text_cnn")(vocab_size=9, num_classes=2, kernel_sizes=[])
     with pytest.raises(ValueError, match="features 10 must be a multiple of num_heads 4"):
