@@ -49,7 +49,7 @@ def calibrate(logits: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
         return facts | {"note": "the validation samples set no bound to the temperature"}
     after = softmax(logits / np.choose(halves, fits)[:, None])
     if log_loss(after, targets) >= log_loss(before, targets):
-        return facts | {"note": "a temperature does not make unseen samples likelier"}
+        return facts | {"note": "no temperature helps on samples it was not fitted to"}
     error = calibration_error(after, targets)
     return facts | {"temperature": round(fitted, 6), "error_after": error}
 
