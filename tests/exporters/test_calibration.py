@@ -89,7 +89,7 @@ def test_a_temperature_that_does_not_help_unseen_samples_is_not_used() -> None:
         facts = calibrate(logits, targets)
         kept.append(facts["temperature"] != 1)
         assert kept[-1] == (after < log_loss(softmax(logits), targets))
-        assert ("unseen samples" in facts["note"]) != kept[-1]
+        assert ("no temperature helps" in facts["note"]) != kept[-1]
     assert {True, False} == set(kept)
 
 
