@@ -23,7 +23,6 @@ from rich.console import Console
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.exact_resume import ExactResume
 from callbacks.metrics_csv import MetricsCsv
-from callbacks.non_finite import NonFiniteError
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
 from cli.checks import adapt_to_cpu, ignore_stray_slurm
@@ -147,8 +146,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     print_start(configuration, model, trainer, folder)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
-    except NonFiniteError as error:
-        explain(error, configuration, data, folder)
+    except RuntimeError as error:
+        if "non_finite" in parts and parts["non_finite"].failed_between is not None:
+            explain(error, parts["non_finite"].failed_between, configuration, data, folder)
         raise
     if configuration["fast_dev_run"]:
         trainer.test(model, datamodule=data, verbose=False)
@@ -182,15 +182,19 @@ def run_test_only(configuration: Configuration, model: Classifier, data: Any) ->
 
 
 def explain(
-    error: NonFiniteError, configuration: Configuration, data: Any, folder: Path | None
+    error: RuntimeError,
+    steps: tuple[int, int],
+    configuration: Configuration,
+    data: Any,
+    folder: Path | None,
 ) -> None:
     """Leaves a file that repeats the failing step, and repeats it once to say where it fails."""
     last = folder / "checkpoints" / "last.ckpt" if folder else None
     if last is None or not last.is_file() or not is_rank_zero():
         return
-    path = last.with_name(f"replay-step-{error.last_step}.ckpt")
-    steps = {"replay": {"first_step": error.first_step, "last_step": error.last_step}}
-    AtomicCheckpointIO().save_checkpoint(read_checkpoint(last) | steps, path)
+    path = last.with_name(f"replay-step-{steps[1]}.ckpt")
+    replay = {"replay": dict(zip(("first_step", "last_step"), steps, strict=True))}
+    AtomicCheckpointIO().save_checkpoint(read_checkpoint(last) | replay, path)
     print(f"{error}\nrepeat it with:\n  python train.py --replay {shortest(path)}")
     if configuration["num_nodes"] == 1 and "LOCAL_RANK" not in os.environ:
         run_replay(configuration, build_model(configuration, data), data, str(path))

@@ -79,6 +79,11 @@ class Checkpointing(pl.Callback):
         parse_interval(interval)
         self.interval = interval
 
+    @staticmethod
+    def check_interval(text: str) -> None:
+        """Raises ValueError where --checkpoint_every is neither steps nor a time."""
+        parse_interval(text)
+
     @property
     def best_path(self) -> Path | None:
         """The best checkpoint, or the last one where nothing was validated."""

@@ -16,18 +16,7 @@ MAX_SKIPPED = 20  # steps that a gradient scaler may leave out in a row
 
 
 class NonFiniteError(RuntimeError):
-    """Training cannot go on: a loss, a gradient or a weight is NaN or infinite.
-
-    Args:
-        message: What was seen and what may help.
-        first_step: Number of optimizer steps after which all was still well.
-        last_step: Number after which it was not.
-    """
-
-    def __init__(self, message: str, first_step: int, last_step: int) -> None:
-        super().__init__(message)
-        self.first_step = first_step
-        self.last_step = last_step
+    """Training cannot go on: a loss, a gradient or a weight is NaN or infinite."""
 
 
 class NonFinite(pl.Callback):
@@ -43,6 +32,7 @@ class NonFinite(pl.Callback):
             raise ValueError(f"--non_finite.every_n_steps must be at least 1, got {every_n_steps}")
         self.every_n_steps = every_n_steps
         self.good_step = 0
+        self.failed_between: tuple[int, int] | None = None  # optimizer steps: well, no longer
         self.peak_scale = self.last_scale = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -83,12 +73,11 @@ class NonFinite(pl.Callback):
         elif self.skips_too_often(trainer.scaler.get_scale()):
             is_fine, reason = False, f"the gradient scaler left out {MAX_SKIPPED} steps in a row"
         if trainer.strategy.reduce_boolean_decision(not is_fine, all=False):
+            self.failed_between = self.good_step, trainer.global_step
             raise NonFiniteError(
                 f"{reason} in epoch {trainer.current_epoch}, between steps {self.good_step} and "
                 f"{trainer.global_step}; checkpoints written before are kept. Try a lower "
-                "--optimizer.lr or --gradient_clip_val 1.0",
-                self.good_step,
-                trainer.global_step,
+                "--optimizer.lr or --gradient_clip_val 1.0"
             )
         self.good_step = trainer.global_step
 

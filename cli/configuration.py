@@ -16,7 +16,6 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from callbacks import CALLBACKS
-from callbacks.checkpointing import parse_interval
 from cli.checks import check_machine
 from cli.parsing import (
     ClassGroup,
@@ -173,7 +172,7 @@ def check_values(configuration: Configuration) -> list[str]:
         lambda: check_batch_size(configuration),
         lambda: check_numbers(configuration),
         lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
-        lambda: parse_interval(configuration["checkpoint_every"]),
+        lambda: check_interval(configuration["checkpoint_every"]),
     ]
     problems = []
     for attempt in attempts:
@@ -182,6 +181,13 @@ def check_values(configuration: Configuration) -> list[str]:
         except (ValueError, TypeError, ImportError, OSError, MisconfigurationException) as error:
             problems.append(str(error))
     return problems
+
+
+def check_interval(text: str) -> None:
+    """The time between checkpoints, where checkpoints are written at all."""
+    if "checkpoint" in CALLBACKS:
+        checkpointing: Any = resolve_class(CALLBACKS["checkpoint"])
+        checkpointing.check_interval(text)
 
 
 def check_numbers(configuration: Configuration) -> None:

@@ -34,12 +34,12 @@ class Breaks(pl.Callback):
 @pytest.mark.parametrize(("every", "seen_after"), [(1, 3), (1000, 6)])
 def test_training_stops(tmp_path: Path, what: str, every: int, seen_after: int) -> None:
     data = TinyImages()
-    callbacks = [Breaks(what), NonFinite(every_n_steps=every)]
-    trainer = tiny_trainer(tmp_path, callbacks=callbacks, max_epochs=5)
-    with pytest.raises(NonFiniteError, match=r"became NaN or infinite in epoch 0") as error:
+    watching = NonFinite(every_n_steps=every)
+    trainer = tiny_trainer(tmp_path, callbacks=[Breaks(what), watching], max_epochs=5)
+    with pytest.raises(NonFiniteError, match=r"became NaN or infinite in epoch 0"):
         trainer.fit(tiny_classifier(data), datamodule=data)
-    assert trainer.global_step == error.value.last_step == seen_after
-    assert error.value.first_step == (2 if every == 1 else 0)
+    assert trainer.global_step == seen_after
+    assert watching.failed_between == (2 if every == 1 else 0, seen_after)
 
 
 def test_no_checkpoint_keeps_it(tmp_path: Path) -> None:
