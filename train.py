@@ -31,7 +31,7 @@ from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
 from cli.problems import UsageError, is_message
-from cli.provenance import git_commit, library_versions
+from cli.provenance import git_commit, library_versions, start_line
 from cli.resume import check_same_model, check_same_training, lock_run_folder
 from cli.run_folder import create_run_folder, is_rank_zero, shortest
 from cli.stop_signals import StopSignals
@@ -143,7 +143,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     parts = build_callbacks(configuration)
     bind_callbacks(parts, configuration, folder, signals)
     trainer = build_trainer(configuration, parts, folder)
-    print_start(configuration, model, trainer, folder)
+    trainer.print(start_line(configuration, model, trainer))
+    if folder:
+        trainer.print(f"run folder: {folder}")
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
     except RuntimeError as error:
@@ -258,20 +260,6 @@ def bind_callbacks(
 
         external = configuration["allow_external_code"]
         parts["export"].bind(folder, check_export, PROJECT / "export.py", external)
-
-
-def print_start(
-    configuration: Configuration, model: Classifier, trainer: pl.Trainer, folder: Path | None
-) -> None:
-    parameters = sum(p.numel() for p in model.parameters())
-    kind = trainer.strategy.root_device.type
-    trainer.print(
-        f"{configuration['model']['name']} ({parameters:,} parameters) on "
-        f"{configuration['data']['name']}, {trainer.world_size} x {kind}, "
-        f"precision {trainer.precision}, seed {configuration['seed']}"
-    )
-    if folder:
-        trainer.print(f"run folder: {folder}")
 
 
 # ---- the process --------------------------------------------------------------------------

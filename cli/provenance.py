@@ -1,8 +1,9 @@
-"""Which code and which libraries a checkpoint comes from."""
+"""Which code, libraries and machine a run and its checkpoints come from."""
 
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -20,3 +21,14 @@ def git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+def start_line(configuration: dict[str, Any], model: Any, trainer: Any) -> str:
+    """What is trained on what, in one line."""
+    parameters = sum(p.numel() for p in model.parameters())
+    return (
+        f"{configuration['model']['name']} ({parameters:,} parameters) on "
+        f"{configuration['data']['name']}, {trainer.world_size} x "
+        f"{trainer.strategy.root_device.type}, precision {trainer.precision}, "
+        f"seed {configuration['seed']}"
+    )
