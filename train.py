@@ -18,7 +18,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytorch_lightning as pl
 import torch
-from rich.console import Console
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.exact_resume import ExactResume
@@ -29,11 +28,11 @@ from cli.checks import adapt_to_cpu, ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
-from cli.parsing import Configuration, recorded, to_primitive, to_yaml, trainer_arguments
+from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, is_message
 from cli.provenance import git_commit, library_versions, start_line
-from cli.resume import check_same_model, check_same_training, lock_run_folder
-from cli.run_folder import create_run_folder, is_rank_zero, shortest
+from cli.resume import check_same_model, check_same_training
+from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
 from datamodules.data_check import check_data
 from lightning_modules.classifier import Classifier
@@ -128,15 +127,14 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     data.prepare_data()
     data.setup()
     model = build_model(configuration, data)
-    if configuration["test_only"]:
-        check_same_model(configuration["test_only"], model)
-        return run_test_only(configuration, model, data)
     if configuration["replay"]:
         return run_replay(configuration, model, data, configuration["replay"])
-    if configuration["resume"]:
-        check_same_model(configuration["resume"], model)
-        allowed = configuration["allow_changes"]
-        check_same_training(configuration["resume"], model.description, allowed, Console())
+    if path := configuration["test_only"] or configuration["resume"]:
+        start_from = read_checkpoint(path)
+        check_same_model(path, start_from, model)
+        if configuration["test_only"]:
+            return run_test_only(configuration, model, data, start_from)
+        check_same_training(path, start_from, model.description, configuration["allow_changes"])
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
@@ -150,11 +148,19 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
     except RuntimeError as error:
         if "non_finite" in parts and parts["non_finite"].failed_between is not None:
+            signals.act_at_once(None)  # what follows is no training
             explain(error, parts["non_finite"].failed_between, configuration, data, folder)
         raise
     if configuration["fast_dev_run"]:
         trainer.test(model, datamodule=data, verbose=False)
         return 0
+    return test_and_export(trainer, model, data, parts, folder)
+
+
+def test_and_export(
+    trainer: pl.Trainer, model: Classifier, data: Any, parts: Mapping[str, Any], folder: Path | None
+) -> int:
+    """What follows the fit, with its best checkpoint; returns the exit code."""
     export, checkpoint = parts.get("export"), parts.get("checkpoint")
     best = checkpoint.best_path if checkpoint else None
     try:
@@ -174,9 +180,11 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     return code
 
 
-def run_test_only(configuration: Configuration, model: Classifier, data: Any) -> int:
+def run_test_only(
+    configuration: Configuration, model: Classifier, data: Any, checkpoint: Mapping[str, Any]
+) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
-    model.load_state_dict(read_checkpoint(configuration["test_only"])["state_dict"])
+    model.load_state_dict(checkpoint["state_dict"])
     parts = {k: v for k, v in build_callbacks(configuration).items() if k == "test_report"}
     trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
     trainer.test(model, datamodule=data, verbose=False)
@@ -220,22 +228,6 @@ def run_replay(configuration: Configuration, model: Classifier, data: Any, path:
         return 0
     print(f"not reproduced: steps {replay.first_step} to {replay.last_step} were finite this time")
     return 1
-
-
-def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None:
-    """The run folder, with the configuration inside; a resumed run goes on in its own."""
-    if configuration["fast_dev_run"]:
-        return None
-    folder = None
-    if configuration["resume"]:
-        resumed = Path(configuration["resume"]).resolve().parent.parent
-        # a checkpoint that was taken out of its run starts a new folder
-        folder = resumed if (resumed / "config.yaml").is_file() else None
-    folder = folder or create_run_folder(configuration["runs_dir"], configuration["experiment"])
-    if folder and is_rank_zero():
-        held.callback(os.close, lock_run_folder(folder))
-        (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
-    return folder
 
 
 def bind_callbacks(

@@ -62,6 +62,8 @@ class ExactResume(pl.Callback):
         if trainer.state.fn != "fit":
             return
         self.loaded = checkpoint.get(KEY)
+        if self.loaded is None:
+            trainer.print("resuming inexactly: the checkpoint was not taken between two steps")
         # here, since a run that has only its test left begins no training
         if self.loaded is not None and self.metrics is not None and self.loaded["metrics"]:
             self.metrics.restore(self.loaded["metrics"])

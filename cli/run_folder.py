@@ -3,9 +3,13 @@
 import os
 import secrets
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from pytorch_lightning.utilities import rank_zero_only
+
+from cli.parsing import Configuration, to_yaml
+from cli.resume import lock_run_folder
 
 ENVIRONMENT_NAME = "FOUNDRY_RUN_FOLDER"
 
@@ -33,6 +37,30 @@ def create_run_folder(runs_dir: str, experiment: str) -> Path | None:
             "--runs_dir"
         ) from error
     os.environ[ENVIRONMENT_NAME] = str(folder)
+    return folder
+
+
+def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None:
+    """The run folder, with the configuration inside; a resumed run goes on in its own.
+
+    Args:
+        held: Gives the lock of the folder back when it closes.
+
+    Raises:
+        ValueError: Another process works in the folder.
+        OSError: The folder cannot be made.
+    """
+    if configuration["fast_dev_run"]:
+        return None
+    folder = None
+    if configuration["resume"]:
+        resumed = Path(configuration["resume"]).resolve().parent.parent
+        # a checkpoint that was taken out of its run starts a new folder
+        folder = resumed if (resumed / "config.yaml").is_file() else None
+    folder = folder or create_run_folder(configuration["runs_dir"], configuration["experiment"])
+    if folder and is_rank_zero():
+        held.callback(os.close, lock_run_folder(folder))
+        (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
     return folder
 
 

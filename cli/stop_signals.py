@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from cli.run_folder import is_rank_zero, shortest
 
-SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # those that this system has
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # the last on SLURM only
 
 
 class StopSignals:
@@ -69,10 +69,8 @@ class StopSignals:
         if not self.is_deferred:
             self.leave(self.received, self.checkpoint)
         elif is_rank_zero():
-            name = signal.Signals(number).name
-            note = (
-                f"\n{name}: stopping after this step, with a checkpoint (Ctrl-C again: at once)\n"
-            )
+            text = "stopping after this step, with a checkpoint (Ctrl-C again: at once)"
+            note = f"\n{signal.Signals(number).name}: {text}\n"
             os.write(2, note.encode())  # print could be interrupted in itself
 
     @property
@@ -101,10 +99,8 @@ class StopSignals:
 
 def handled_signals() -> list[Any]:
     """SIGUSR1 only on SLURM, which sends it before the time of a job is over."""
-    names = [n for n in SIGNAL_NAMES if hasattr(signal, n)]
-    if "SLURM_JOB_ID" not in os.environ:
-        names = [name for name in names if name != "SIGUSR1"]
-    return [getattr(signal, name) for name in names]
+    names = SIGNAL_NAMES if "SLURM_JOB_ID" in os.environ else SIGNAL_NAMES[:2]
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
 def requeue() -> None:
