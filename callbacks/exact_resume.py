@@ -93,7 +93,7 @@ class ExactResume(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        if self.loaded is not None:  # else Lightning skips epoch-wise schedules in this epoch
+        if self.loaded is not None:  # else Lightning skips torch's plateau schedule in this epoch
             trainer.fit_loop.restarting = False
             self.loaded = None
 

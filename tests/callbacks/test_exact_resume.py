@@ -53,11 +53,14 @@ def fit(
     folder: Path, make_data: Any, model: dict[str, Any], stop: int | None, arguments: dict[str, Any]
 ) -> bool:
     """Trains in a folder, from its newest checkpoint where there is one; whether it finished."""
-    arguments = dict(arguments)
+    arguments, model = dict(arguments), dict(model)
+    change = model.pop("change", None)
     data = make_data()
     data.setup()
     torch.manual_seed(1)
     module = tiny_classifier(data, **model)
+    if change is not None:
+        change(module)
     torch.manual_seed(2)
     checkpointing = Checkpointing(monitor="val/loss")
     signals = StopAt(stop)
@@ -83,6 +86,20 @@ def tiny_texts(**arguments: Any) -> TextFiles:
     folder = Path(tempfile.mkdtemp())
     root = str(write_texts(folder / "texts", "{label}/{number}.txt"))
     return TextFiles(root=root, batch_size=4, cache_dir=str(folder), **arguments)
+
+
+def falls_by_epoch(module: Any) -> None:
+    """A schedule of the user's own, which Lightning steps at the end of every epoch."""
+
+    def configure() -> dict[str, Any]:
+        optimizer = torch.optim.SGD(module.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimizer, factor=0.5, patience=0, threshold=0.99
+        )
+        settings = {"scheduler": schedule, "interval": "epoch", "monitor": "val/loss"}
+        return {"optimizer": optimizer, "lr_scheduler": settings}
+
+    module.configure_optimizers = configure
 
 
 DROPOUT = {"model": {"dropout": 0.5}, "schedule": {"name": "cosine"}}
@@ -146,6 +163,19 @@ def test_stopped_and_resumed_with_workers(tmp_path: Path, name: str) -> None:
 def test_every_place_in_a_run(tmp_path: Path, stop: int) -> None:
     arguments = {"max_epochs": 2, "accumulate_grad_batches": 2, "val_check_interval": 3}
     check(tmp_path, lambda: TinyImages(crop_padding=1), DROPOUT, arguments, stops=[stop])
+
+
+@pytest.mark.parametrize("stop", [0, 6])
+def test_at_the_start_of_an_epoch_where_steps_are_counted(tmp_path: Path, stop: int) -> None:
+    arguments = {"max_steps": 16, "max_epochs": -1}
+    check(tmp_path, TinyImages, DROPOUT, arguments, stops=[stop])
+
+
+def test_a_schedule_that_goes_by_epochs(tmp_path: Path) -> None:
+    check(tmp_path, TinyImages, DROPOUT | {"change": falls_by_epoch}, {}, stops=[3])
+    (state,) = torch.load(tmp_path / "parts/last.ckpt", weights_only=True)["lr_schedulers"]
+    assert state["last_epoch"] == 3
+    assert state["_last_lr"] == [0.025]  # not lowered by the first epoch, but by both others
 
 
 def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
