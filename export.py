@@ -6,17 +6,19 @@ for by name did not pass, or none did.
 """
 
 import argparse
+import importlib.metadata
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from exporters import DEFAULT_FORMATS, EXPORTERS
+from exporters import DEFAULT_FORMATS, EXPORTERS, OPSET, OPSETS
 from exporters.process import ChildError, run_child
 from exporters.runtime import OneLineParser, positive, run_command
 from exporters.verdict import Limits, exit_code
@@ -90,6 +92,18 @@ def formats(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def opset(text: str) -> int:
+    """An ONNX opset that can be written and run here."""
+    low, high = OPSETS
+    if text.isdecimal() and low <= int(text) <= high:
+        return int(text)
+    torch, runtime = (importlib.metadata.version(name) for name in ("torch", "onnxruntime"))
+    raise argparse.ArgumentTypeError(
+        f"expected {low} to {high}, which PyTorch's exporter {torch} and ONNX Runtime {runtime} "
+        f"take, got {text}"
+    )
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="export.py", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
@@ -112,6 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--min_agreement", type=float, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip
     add("--fail_if_slower", action="store_true", help="INT8 slower than FP32 is a failure")
+    add("--opset", type=opset, default=OPSET, help="of the ONNX files")
     add("--qat", choices=("off", "auto", "on"), default="off",
         help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
     add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")
@@ -136,21 +151,11 @@ def export(arguments: argparse.Namespace) -> int:
         sample_from_data(
             checkpoint, arguments.root, arguments.allow_external_code, samples, arguments.timeout
         )
-    settings = Settings(
-        checkpoint,
-        arguments.formats or list(DEFAULT_FORMATS),
-        samples,
-        (arguments.output or run / "export").absolute(),
-        Limits(
-            arguments.max_drop,
-            arguments.max_drop_fp32,
-            arguments.min_agreement,
-            arguments.fail_if_slower,
-        ),
-        arguments.timeout,
-        arguments.qat,
-        arguments.qat_epochs,
-    )
+    names = arguments.formats or list(DEFAULT_FORMATS)
+    output = (arguments.output or run / "export").absolute()
+    limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
+    steps = arguments.timeout, arguments.qat, arguments.qat_epochs, arguments.opset
+    settings = Settings(checkpoint, names, samples, output, limits, *steps)
     load = partial(load_checkpoint, checkpoint, arguments.allow_external_code)
     training = partial(
         open_training_data, checkpoint, arguments.root, arguments.allow_external_code

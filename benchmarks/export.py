@@ -28,10 +28,10 @@ from exporters.candidate import Options, make, runner_of
 from exporters.evaluation import Runner, tensor_runner
 from exporters.machine import describe_machine
 from exporters.process import run_child
+from exporters.verdict import pays
 from lightning_modules.deployed import deploy, network_class
 
 FORMATS = ("torchscript", "onnx", "onnx-int8")
-PAYS = 1.3  # INT8 must be so much faster than FP32 in the same runtime
 CALIBRATION = 200
 VOCABULARY, LENGTH, LONGEST = 25_000, 128, 512
 TIMEOUT = 3600.0
@@ -192,8 +192,8 @@ def print_table(
         ms = row["ms"]
         print(f"{engine:<20}{ms:>9.3f}{eager / ms:>9.2f}{best / ms:>13.2f}{row['db']:>8.0f}")
     gain = figures["ONNX Runtime"]["ms"] / figures["ONNX Runtime INT8"]["ms"]
-    pays = "INT8 pays" if gain >= PAYS else "INT8 does not pay: FP32 ONNX is recommended"
-    print(f"{pays} ({gain:.2f}x FP32 in ONNX Runtime)")
+    verdict = "INT8 pays" if pays(1 / gain) else "INT8 does not pay: FP32 ONNX is recommended"
+    print(f"{verdict} ({gain:.2f}x FP32 in ONNX Runtime)")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 
 DEFAULT = "default"
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
-MAX_VALIDATION_BYTES = 256_000_000  # a stratified part of what is larger
+MAX_SPLIT_BYTES = 256_000_000  # a stratified part of what is larger
 UNKNOWN = -1
 LOG = "export.log"
 
@@ -130,7 +130,8 @@ class Export(pl.Callback):
         if checkpoint is None or self.run_folder is None:
             print("no export: there is no checkpoint")
             return
-        write_samples(datamodule, self.run_folder / "samples")
+        has_test = trainer.limit_test_batches != 0
+        write_samples(datamodule, self.run_folder / "samples", has_test)
         self.log_path = self.run_folder / LOG
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -202,18 +203,19 @@ def terminal_width() -> int:
         return 100
 
 
-def write_samples(datamodule: SampleSource, folder: Path) -> None:
-    """Writes validation.npz (the whole set up to a limit of bytes) and calibration.npz.
+def write_samples(datamodule: SampleSource, folder: Path, has_test: bool = True) -> None:
+    """Writes validation.npz, test.npz (whole splits up to a limit of bytes) and calibration.npz.
 
     "total" is the number of samples in the whole split, -1 where that is not known. No pickles.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    inputs, targets = datamodule.samples("val")
-    size = sum(array.nbytes for array in inputs.values())
-    total = len(targets)
-    if size > MAX_VALIDATION_BYTES:
-        inputs, targets = datamodule.samples("val", total * MAX_VALIDATION_BYTES // size)
-    save(folder / "validation.npz", inputs, targets, total)
+    (folder / "test.npz").unlink(missing_ok=True)
+    for split, name in (("val", "validation.npz"), ("test", "test.npz"))[: 1 + has_test]:
+        inputs, targets = datamodule.samples(split)
+        size, total = sum(array.nbytes for array in inputs.values()), len(targets)
+        if size > MAX_SPLIT_BYTES:
+            inputs, targets = datamodule.samples(split, total * MAX_SPLIT_BYTES // size)
+        save(folder / name, inputs, targets, total)
     inputs, targets = datamodule.samples("train", CALIBRATION_SAMPLES)
     complete = len(targets) < CALIBRATION_SAMPLES
     save(folder / "calibration.npz", inputs, targets, len(targets) if complete else UNKNOWN)

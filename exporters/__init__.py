@@ -13,4 +13,5 @@ EXPORTERS: dict[str, str] = {
     "aoti": "exporters.aoti",
 }
 DEFAULT_FORMATS = ("torchscript", "pt2", "onnx", "onnx-int8")
+OPSET, OPSETS = 20, (18, 25)  # of ONNX; the bounds of what torch.onnx and ONNX Runtime both take
 NATIVE_FORMATS = ("aoti",)  # machine code: loaded only when just made, or with --trust

@@ -122,10 +122,6 @@ class Stage:
             shutil.copyfile(self.output / name, folder / name)
         return has_files(folder, files)
 
-    def log(self, name: str) -> Path:
-        """Where a child's output goes; thrown away when all is well."""
-        return self.folder / CANDIDATES / f"{name}.log"
-
     def accept(self, format_name: str, files: Mapping[str, Mapping[str, Any]]) -> None:
         """Gives proven files their final names.
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from exporters import EXPORTERS
+from exporters import EXPORTERS, OPSET
 from exporters.bundle import describe_files
 from exporters.spec import ExportSpec, assert_exportable
 
@@ -29,6 +29,7 @@ class Options:
     attempt: int = 0  # how far down the list of what stays in FP32
     training: TrainingSource | None = None
     qat_epochs: int = 3
+    opset: int = OPSET
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ N batch, L tokens, K classes.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from exporters.spec import ExportSpec, assert_exportable
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """Input arrays by name -> logits float32 [N,K]."""
 
-BATCHES = (1, 2, 3, 7, 32)
+BATCHES = (1, 2, 3, 7, 8, 32)
 LENGTHS = (1, 5, 17, 60)
 RUN_BATCH = 64
 
@@ -48,6 +48,7 @@ class Evaluation:
     targets: np.ndarray  # int64 [M]
     reference: np.ndarray  # float32 [M,K]
     cases: list[Case]
+    whole: bool = True  # not a part of the split; known only where it was made
 
 
 def tensor_runner(module: Callable[..., Any], names: list[str]) -> Runner:
@@ -147,20 +148,17 @@ def write_reference(
     _, description["probe"] = probe(module, spec.example(arrays), spec.dynamic_shapes())
     if arrays is None:
         return description, {}
-    spec.check_arrays(arrays, "validation.npz")
-    targets = check_targets(arrays["targets"], len(description["class_names"]))
-    inputs = {name: arrays[name] for name in spec.names}
     runner = tensor_runner(module, spec.names)
-    reference = run_all(runner, inputs)
+    evaluation = evaluate(runner, spec, arrays, "validation.npz")
+    inputs, targets, reference = evaluation.inputs, evaluation.targets, evaluation.reference
     accuracy = float((reference.argmax(axis=1) == targets).mean())
-    whole = int(arrays.get("total", -1)) == len(targets)
-    if whole:
+    if evaluation.whole:
         check_score(accuracy, len(targets), description)
     cases = [Case(*case) for case in sweep(spec, inputs, runner)]
-    write_evaluation(evaluation_file, Evaluation(inputs, targets, reference, cases))
+    write_evaluation(evaluation_file, replace(evaluation, cases=cases))
     facts = {
         "num_samples": len(targets),
-        "whole": whole,
+        "whole": evaluation.whole,
         "accuracy": accuracy,
         "classes": class_scores(reference.argmax(axis=1), targets, reference.shape[1]),
         "calibration": calibrate(reference, targets),
@@ -168,16 +166,27 @@ def write_reference(
     return description, facts | {"sha256": sha256_of(evaluation_file)}
 
 
-def check_targets(targets: np.ndarray, num_classes: int) -> np.ndarray:
-    """Refuses an empty set and labels outside 0..K-1."""
+def evaluate(
+    runner: Runner, spec: ExportSpec, arrays: Mapping[str, np.ndarray], origin: str
+) -> Evaluation:
+    """Runs all samples of a split; without the small cases.
+
+    Raises:
+        ValueError: Inputs do not fit, there are none, or labels lie outside 0..K-1.
+    """
+    spec.check_arrays(arrays, origin)
+    targets = arrays["targets"]
     if len(targets) == 0:
-        raise ValueError("validation.npz holds no samples")
-    if targets.min() < 0 or targets.max() >= num_classes:
+        raise ValueError(f"{origin} holds no samples")
+    inputs = {name: arrays[name] for name in spec.names}
+    reference = run_all(runner, inputs)
+    if targets.min() < 0 or targets.max() >= reference.shape[1]:
         raise ValueError(
-            f"validation.npz has labels {targets.min()}..{targets.max()}, "
-            f"but the checkpoint has {num_classes} classes"
+            f"{origin} has labels {targets.min()}..{targets.max()}, "
+            f"but the checkpoint has {reference.shape[1]} classes"
         )
-    return targets
+    whole = int(arrays.get("total", -1)) == len(targets)
+    return Evaluation(inputs, targets, reference, [], whole)
 
 
 def check_score(accuracy: float, num_samples: int, description: Mapping[str, Any]) -> None:

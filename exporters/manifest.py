@@ -11,7 +11,7 @@ from exporters.bundle_files import MANIFEST_VERSION
 from exporters.candidate import format_module
 from exporters.machine import describe_machine
 from exporters.report import recommendation
-from exporters.verdict import FAILED, Evidence, interval, recommend
+from exporters.verdict import FAILED, PAYS, Evidence, pays, recommend
 
 if TYPE_CHECKING:
     from exporters.pipeline import Outcome
@@ -100,6 +100,7 @@ def artifact_entry(name: str, outcome: "Outcome") -> dict[str, Any]:
         "reasons": outcome.verdict.reasons,
         "notes": notes(outcome),
         **(comparison(evidence) if evidence is not None and compared else dict.fromkeys(COMPARED)),
+        "test": outcome.test,
         "latency": outcome.latency,
         "memory_mb": outcome.memory_mb,
         "time_score": outcome.time_score,
@@ -123,24 +124,18 @@ def comparison(evidence: Evidence) -> dict[str, Any]:
             "flipped": evidence.flipped,
             "cases": evidence.num_cases,
         },
-        "accuracy": evidence.accuracy,
-        "accuracy_difference": evidence.difference,
-        "paired": {
-            "samples": evidence.num_samples,
-            "lost": evidence.lost,
-            "won": evidence.won,
-            "interval_95": interval(evidence.lost, evidence.won, evidence.num_samples),
-        },
+        **evidence.scores(),
     }
 
 
 def notes(outcome: "Outcome") -> list[str]:
     """What a reader should know though it decides nothing."""
     found = [str(note) for note in (outcome.details or {}).get("notes", [])]
-    slowdown = outcome.evidence.slowdown if outcome.evidence is not None else None
-    if slowdown is not None and slowdown > 1:
-        found.append(
-            f"takes {slowdown:.2f}x the time of FP32 in the same runtime on this machine: "
-            "not recommended"
-        )
-    return found
+    evidence = outcome.evidence
+    if evidence is None or evidence.precision != "int8" or outcome.latency is None:
+        return found
+    if evidence.slowdown is None:
+        return [*found, "not timed against FP32, which shows whether INT8 pays: export onnx too"]
+    speed = f"{1 / evidence.slowdown:.2f}x as fast as FP32 in the same runtime on this machine"
+    lost = "" if pays(evidence.slowdown) else f": does not pay (from {PAYS:g}x)"
+    return [*found, speed + lost]

@@ -47,6 +47,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "settings": settings_rows(manifest),
         "scores": scores(manifest),
         "formats": format_rows(manifest),
+        "test": tested_on(manifest["eager"].get("test")),
         "thin": thin_classes(manifest["evaluation"]),
         "architecture": manifest["machine"].get("architecture", ""),
         "onnxruntime": manifest["versions"].get("onnxruntime", "of unknown version"),
@@ -58,6 +59,9 @@ def model_card(manifest: Mapping[str, Any]) -> str:
     }
     for name, source in (("goes_in", values["goes_in"]), ("calls", read(f"call_{kind}.md"))):
         values[name] = Template(source).substitute(values)
+    if script := (manifest["artifacts"].get("torchscript") or {}).get("file"):
+        source = read(f"call_{kind}_torchscript.md")
+        values["calls"] += Template(source).substitute(values | {"file": script})
     return Template(read("model_card.md")).substitute(values)
 
 
@@ -112,17 +116,32 @@ def calibration_line(calibration: Mapping[str, Any]) -> str:
 
 
 def format_rows(manifest: Mapping[str, Any]) -> str:
-    """What became of each format."""
+    """What became of each format, after the checkpoint itself."""
+    reference = manifest["eager"] | {"verdict": "reference"}
     return rows(
         (
             name,
-            entry["file"] or "",
-            f"{entry['bytes'] / 1e6:.2f}",
-            "" if entry.get("accuracy") is None else f"{entry['accuracy']:.2f}",
+            entry.get("file") or "",
+            f"{entry['bytes'] / 1e6:.2f}" if "bytes" in entry else "",
+            *accuracies(entry, "accuracy", ".2f"),
             entry["verdict"],
         )
-        for name, entry in manifest["artifacts"].items()
+        for name, entry in {"eager PyTorch": reference, **manifest["artifacts"]}.items()
     )
+
+
+def accuracies(entry: Mapping[str, Any], key: str, form: str) -> list[str]:
+    """On the validation and on the test split: in percent, or points more than eager's."""
+    found = ((scores or {}).get(key) for scores in (entry, entry.get("test")))
+    return ["" if value is None else format(value, form) for value in found]
+
+
+def tested_on(test: Mapping[str, Any] | None) -> str:
+    """What the last but one column of the formats is of."""
+    if test is None:
+        return ""
+    part = "" if test["whole"] else " (a part of it)"
+    return f"Test: {test['paired']['samples']} samples of that set{part}, which decided nothing."
 
 
 def thin_classes(evaluation: Mapping[str, Any] | None) -> str:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from exporters import proven
+from exporters import OPSET, proven
 from exporters.benchmark import EAGER, benchmark, memory_of, summarise
 from exporters.bundle import Stage, check_output
 from exporters.candidate import Loader, Options, TrainingSource, format_module, make
@@ -23,11 +24,10 @@ from exporters.evaluation import write_reference
 from exporters.manifest import artifact_entry, build_manifest
 from exporters.process import ChildError, run_child, start_server
 from exporters.verdict import FAILED, UNAVAILABLE, Evidence, Limits, Verdict, judge
-from exporters.verify import prove
+from exporters.verify import prove, score_test
 
 QAT = "onnx-int8-qat"
 SPARE_BYTES = 50_000_000
-MEMORY_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Settings:
     timeout: float  # seconds for each child
     qat: str = "off"  # "on", or "auto": where INT8 without it fails
     qat_epochs: int = 3
+    opset: int = OPSET
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Outcome:
     latency: list[dict[str, Any]] | None = None
     memory_mb: float | None = None
     time_score: float | None = None
+    test: dict[str, Any] | None = None  # scores on the test split
     log: str = ""
 
 
@@ -139,7 +141,10 @@ class Pipeline:
     def child(self, title: str, function: Callable[..., Any], *arguments: Any) -> Any:
         log = self.logs / f"{title.replace(' ', '-')}.log"
         timeout = self.settings.timeout * (1 + self.settings.qat_epochs * (QAT in title))
-        with self.console.status(f"{title} ..."):
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        hidden = not self.console.is_terminal
+        with Progress(*columns, console=self.console, transient=True, disable=hidden) as progress:
+            progress.add_task(title, total=None)
             return run_child(function, *arguments, timeout=timeout, log=log)
 
     def make_and_prove(self, name: str, description: dict[str, Any], stage: Stage) -> Outcome:
@@ -148,7 +153,8 @@ class Pipeline:
         if reason is not None:
             return Outcome(Verdict(UNAVAILABLE, [reason]))
         samples = self.settings.samples
-        key = self.key and f"{self.key} {self.settings.qat_epochs if name == QAT else ''}"
+        parts = self.key, self.settings.opset, self.settings.qat_epochs if name == QAT else ""
+        key = self.key and " ".join(map(str, parts))
         known = proven.recall(samples, key, name)
         if known is not None and stage.recover(name, known["files"]):
             self.console.print(f"{name}: already proven, not made again")
@@ -173,21 +179,23 @@ class Pipeline:
     ) -> Outcome:
         """One format's two children."""
         folder = stage.candidate(name)
-        options = Options(attempt, self.training, self.settings.qat_epochs)
+        settings = self.settings
+        options = Options(attempt, self.training, settings.qat_epochs, settings.opset)
         start = time.perf_counter()
         try:
             made = self.child(
-                f"exporting {name}", make, name, self.load, self.settings.samples, folder,
+                f"exporting {name}", make, name, self.load, settings.samples, folder,
                 self.proven_onnx(stage), options,
             )  # fmt: skip
             evidence = self.child(
                 f"proving {name}", prove, name, folder, made["files"], description["input_spec"],
                 self.evaluation_file if self.reference else None, self.reference.get("sha256", ""),
+                settings.opset,
             )  # fmt: skip
         except ChildError as error:
             return Outcome(Verdict(FAILED, [str(error)]), log=error.log)
         seconds = round(time.perf_counter() - start, 1)
-        verdict = judge(evidence, self.settings.limits)
+        verdict = judge(evidence, settings.limits)
         return Outcome(verdict, evidence, made["files"], made["details"], seconds)
 
     def proven_onnx(self, stage: Stage) -> Path | None:
@@ -198,7 +206,7 @@ class Pipeline:
         return stage.candidate("onnx") / next(iter(outcome.files))
 
     def measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
-        """Latency and memory of what has not failed; a fault here costs the figures only."""
+        """Test scores, latency and memory of what has not failed; a fault costs figures only."""
         paths = {
             name: stage.candidate(name) / next(iter(outcome.files))
             for name, outcome in self.outcomes.items()
@@ -206,6 +214,9 @@ class Pipeline:
         }
         spec = description["input_spec"]
         samples = self.settings.samples / "validation.npz"
+        tested = self.test_scores(paths, spec)
+        for name, outcome in self.outcomes.items():
+            outcome.test = tested.get(name)
         try:
             latency = self.child("timing", benchmark, self.load, paths, spec, samples)
             memory = {
@@ -214,7 +225,7 @@ class Pipeline:
             }
         except ChildError as error:
             self.console.print(f"no latencies: {error}", markup=False)
-            return {"latency": None, "memory_mb": None}
+            return {"latency": None, "memory_mb": None, "test": tested.get(EAGER)}
         for name, facts in summarise(latency).items():
             outcome = self.outcomes[name]
             outcome.latency, outcome.memory_mb = latency[name], memory[name]
@@ -222,7 +233,19 @@ class Pipeline:
             if outcome.evidence is not None:
                 outcome.evidence.slowdown = facts["slowdown"]
                 outcome.verdict = judge(outcome.evidence, self.settings.limits)
-        return {"latency": latency[EAGER], "memory_mb": memory[EAGER]}
+        eager = {"latency": latency[EAGER], "memory_mb": memory[EAGER]}
+        return eager | {"test": tested.get(EAGER)}
+
+    def test_scores(self, paths: dict[str, Path], spec: dict[str, Any]) -> dict[str, Any]:
+        """After the proofs, and in a child of its own: no verdict may depend on it."""
+        samples = self.settings.samples / "test.npz"
+        if not samples.is_file():
+            return {}
+        try:
+            return self.child("testing", score_test, self.load, paths, spec, samples)
+        except ChildError as error:
+            self.console.print(f"no figures of the test set: {error}", markup=False)
+            return {}
 
     def release(self, stage: Stage) -> None:
         """Final names for what did not fail, `rejected/` for what did."""

@@ -1,4 +1,7 @@
-"""The table that an export ends with, and its recommendation."""
+"""The table that an export ends with, and its recommendation.
+
+Accuracies are the checkpoint's in its own row, and differences from them in points in the others.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exporters.benchmark import EAGER
+from exporters.model_card import accuracies
 from exporters.verdict import FAILED, PASSED, UNAVAILABLE, UNVERIFIED
 
 COLOURS = {PASSED: "green", FAILED: "red", UNVERIFIED: "yellow", UNAVAILABLE: "dim"}
@@ -19,12 +23,12 @@ def print_report(manifest: Mapping[str, Any], console: Console) -> None:
     table = Table(box=None, padding=(0, NARROW, 0, 0), pad_edge=False, header_style="bold")
     for name in ("format", "file"):
         table.add_column(name, no_wrap=True)
-    for name in ("MB", "parity", "accuracy", "ms"):
+    for name in ("MB", "parity", "val %", "test %", "ms"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("verdict", no_wrap=True)
     eager = manifest["eager"]
-    accuracy = "" if eager["accuracy"] is None else f"{eager['accuracy']:.2f} %       "
-    table.add_row(EAGER, "", "", "", accuracy, milliseconds(eager["latency"]), "reference")
+    cells = *accuracies(eager, "accuracy", ".2f"), milliseconds(eager["latency"])
+    table.add_row(EAGER, "", "", "", *cells, "reference")
     for name, entry in manifest["artifacts"].items():
         table.add_row(*row(name, entry))
     console.print(table)
@@ -37,15 +41,12 @@ def print_report(manifest: Mapping[str, Any], console: Console) -> None:
 def row(name: str, entry: Mapping[str, Any]) -> list[str | Text]:
     """The cells of one format."""
     megabytes = f"{entry['bytes'] / 1e6:.2f}" if entry["bytes"] else ""
-    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.2f} %"
-    if accuracy:
-        accuracy += f" {entry['accuracy_difference']:+.2f}"
     return [
         name,
         entry["file"] or "",
         megabytes,
         parity(entry["parity"]),
-        accuracy,
+        *accuracies(entry, "accuracy_difference", "+.2f"),
         milliseconds(entry["latency"]),
         Text(entry["verdict"], style=COLOURS[entry["verdict"]]),
     ]

@@ -9,6 +9,7 @@ ABSOLUTE_TOLERANCE = 1e-4  # FP32: |difference| <= absolute + relative * |refere
 RELATIVE_TOLERANCE = 1e-4
 CLEAR_MARGIN = 1e-3  # between the two best logits: beyond it the class must be the same
 MIN_SQNR_DB = 15.0
+PAYS = 1.3  # INT8 must be so much faster than FP32 in the same runtime
 Z_95 = 1.96
 
 PASSED = "passed"
@@ -56,6 +57,16 @@ class Evidence:
     def difference(self) -> float:
         """Accuracy minus the reference's, in points."""
         return 100 * (self.won - self.lost) / self.num_samples
+
+    def scores(self) -> dict[str, Any]:
+        """Accuracy, its difference from the reference's, and the paired comparison behind it."""
+        paired = {"samples": self.num_samples, "lost": self.lost, "won": self.won}
+        interval_95 = interval(self.lost, self.won, self.num_samples)
+        return {
+            "accuracy": self.accuracy,
+            "accuracy_difference": self.difference,
+            "paired": paired | {"interval_95": interval_95},
+        }
 
 
 @dataclass(frozen=True)
@@ -149,16 +160,21 @@ def interval(lost: int, won: int, total: int) -> tuple[float, float]:
     return 100 * (centre - half), 100 * (centre + half)
 
 
+def pays(slowdown: float | None) -> bool:
+    """Whether an INT8 file is enough faster than FP32; of what was not compared nothing is said."""
+    return slowdown is None or round(1 / slowdown, 2) >= PAYS
+
+
 def recommend(artifacts: Mapping[str, Mapping[str, Any]]) -> str | None:
     """The fastest passed file that the bundle's own predictor can run, for this machine.
 
-    An INT8 file that is slower than FP32 in the same runtime is never recommended. TorchScript and
-    other formats that need torch are recommended only where nothing else passed.
+    An INT8 file that does not pay is never recommended. TorchScript and other formats that need
+    torch are recommended only where nothing else passed.
     """
     passed = {
         name: entry
         for name, entry in artifacts.items()
-        if entry["verdict"] == PASSED and (entry.get("slowdown") or 0) <= 1
+        if entry["verdict"] == PASSED and pays(entry.get("slowdown"))
     }
     if not passed:
         return None

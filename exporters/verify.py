@@ -6,14 +6,25 @@ N batch, K classes.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from exporters import OPSET
+from exporters.benchmark import EAGER
 from exporters.bundle_files import sha256_of
-from exporters.candidate import format_module
-from exporters.evaluation import Case, Evaluation, Runner, read_evaluation, run_all
+from exporters.candidate import Loader, format_module, read_samples, runner_of
+from exporters.evaluation import (
+    Case,
+    Evaluation,
+    Runner,
+    eager_runner,
+    evaluate,
+    read_evaluation,
+    run_all,
+)
 from exporters.process import one_line
 from exporters.spec import ExportSpec
 from exporters.verdict import ABSOLUTE_TOLERANCE, CLEAR_MARGIN, RELATIVE_TOLERANCE, Evidence
@@ -26,6 +37,7 @@ def prove(
     input_spec: Mapping[str, Any],
     evaluation_file: Path | None,
     evaluation_sha256: str,
+    opset: int = OPSET,
 ) -> Evidence:
     """Loads a candidate as a user would and compares it with the checkpoint.
 
@@ -33,6 +45,7 @@ def prove(
         folder: Holds the candidate's files and nothing else.
         files: Name -> "sha256", as hashed when they were written; the model first.
         evaluation_file: None where there are no validation samples.
+        opset: That an ONNX file was asked to have.
     """
     exporter = format_module(format_name)
     evidence = Evidence(exporter.PRECISION)
@@ -50,6 +63,9 @@ def prove(
         evidence.read_back = exporter.read_back(path, spec)
     except ValueError as error:
         evidence.problems.append(str(error))
+    found = evidence.read_back.get("opset", opset)
+    if found != opset:
+        evidence.problems.append(f"opset {opset} was asked for, the file has {found}")
     if evaluation_file is not None:
         compare(runner, read_evaluation(evaluation_file, evaluation_sha256), evidence)
     return evidence
@@ -72,7 +88,7 @@ def compare(runner: Runner, evaluation: Evaluation, evidence: Evidence) -> None:
             evidence.num_cases += 1
             note_parity(outputs, case.reference, case.name, evidence)
     everything = Case("the whole validation set", evaluation.inputs, evaluation.reference)
-    outputs = try_run(lambda inputs: run_all(runner, inputs), everything, evidence)
+    outputs = try_run(partial(run_all, runner), everything, evidence)
     evidence.num_samples = len(evaluation.targets)
     if outputs is not None:
         note_parity(outputs, evaluation.reference, everything.name, evidence)
@@ -120,3 +136,28 @@ def note_accuracy(outputs: np.ndarray, evaluation: Evaluation, evidence: Evidenc
     noise = float(((outputs - reference) ** 2).sum())
     if noise > 0:
         evidence.sqnr_db = float(10 * np.log10((reference**2).sum() / noise))
+
+
+def score_test(
+    load: Loader, paths: Mapping[str, Path], input_spec: Mapping[str, Any], samples: Path
+) -> dict[str, dict[str, Any]]:
+    """Compares proven files with the checkpoint on the test split; decides nothing.
+
+    Returns:
+        EAGER and each format -> `Evidence.scores`, and "whole"; without formats that failed there.
+    """
+    spec = ExportSpec.from_json(input_spec)
+    arrays = read_samples(samples) or {}
+    evaluation = evaluate(eager_runner(load, spec.names), spec, arrays, samples.name)
+    case = Case("the test set", evaluation.inputs, evaluation.reference)
+    scores = {}
+    for name, path in {EAGER: None, **paths}.items():
+        evidence = Evidence("fp32", num_samples=len(evaluation.targets))
+        outputs: np.ndarray | None = evaluation.reference
+        if path is not None:
+            runner: Runner = runner_of(name, path, spec.names, None)
+            outputs = try_run(partial(run_all, runner), case, evidence)
+        if outputs is not None:
+            note_accuracy(outputs, evaluation, evidence)
+            scores[name] = evidence.scores() | {"whole": evaluation.whole}
+    return scores

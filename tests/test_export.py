@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections import namedtuple
+from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -100,6 +102,55 @@ def test_calibration_and_class_scores_are_in_manifest_card_and_output(
     card = (folder / "README.md").read_text()
     assert f"| corner | {classes[2]['precision']:.4f} |" in card
     assert manifest["files"]["model.onnx"]["sha256"] in card
+
+
+@pytest.mark.slow
+def test_the_test_split_is_reported(
+    exported: tuple[Path, subprocess.CompletedProcess], run: Path
+) -> None:
+    """In manifest, table and card; the checkpoint's figure is what it scores on that split."""
+    folder, done = exported
+    manifest = read_manifest(folder)
+    module, _ = small_run.loader(run)()
+    with np.load(run / "samples" / "test.npz") as file:
+        classes = module(torch.from_numpy(file["images"])).argmax(1).numpy()
+        accuracy = 100 * (classes == file["targets"]).mean()
+    assert manifest["eager"]["test"]["accuracy"] == pytest.approx(accuracy)
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.strip()}
+    assert lines["eager"][1:3] == [f"{manifest['eager']['accuracy']:.2f}", f"{accuracy:.2f}"]
+    for name in ("onnx", "onnx-int8"):
+        test = manifest["artifacts"][name]["test"]
+        assert test["paired"]["samples"] == 90
+        assert test["whole"] is True
+        assert f"{test['accuracy_difference']:+.2f}" in lines[name]
+        row = f"| {test['accuracy']:.2f} | passed |"
+        assert row in (folder / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["labels", "bytes"])
+def test_the_test_split_decides_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, damage: str
+) -> None:
+    """All labels wrong, or a file that cannot be read: the same verdicts."""
+    samples = tmp_path / "samples"
+    shutil.copytree(run / "samples", samples)
+    with np.load(samples / "test.npz") as file:
+        arrays = dict(file)
+    if damage == "labels":
+        np.savez(samples / "test.npz", **arrays | {"targets": (arrays["targets"] + 1) % 3})
+    else:
+        (samples / "test.npz").write_bytes(b"PK")
+    arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
+    arguments += ["--output", tmp_path / "export", "--formats", "onnx"]
+    assert export.main([str(argument) for argument in arguments]) == 0
+    manifest = read_manifest(tmp_path / "export")
+    assert manifest["artifacts"]["onnx"]["verdict"] == "passed"
+    if damage == "labels":
+        assert manifest["artifacts"]["onnx"]["test"]["accuracy"] < 50
+    else:
+        assert manifest["artifacts"]["onnx"]["test"] is manifest["eager"]["test"] is None
+        assert "no figures of the test set: " in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -244,6 +295,9 @@ def test_a_full_disk_is_one_line(
         (["--ckpt", "a", "--formats", "onxx"], "unknown format onxx; there are torchscript"),
         (["--ckpt", "a", "--max_dorp", "1"], "did you mean --max_drop?"),
         (["--ckpt", "a", "--timeout", "soon"], "invalid float value: 'soon'"),
+        (["--ckpt", "a", "--opset", "17"], "expected 18 to 25, which PyTorch's exporter"),
+        (["--ckpt", "a", "--opset", "26"], f"and ONNX Runtime {version('onnxruntime')} take, got"),
+        (["--ckpt", "a", "--opset", "new"], "expected 18 to 25"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(
@@ -264,6 +318,22 @@ def test_a_folder_that_is_no_bundle_is_one_line(
     assert f"no bundle at {tmp_path if flags[1:] == [] else 'elsewhere'}" in fails(
         capsys, *flags, tmp_path
     )
+
+
+@pytest.mark.slow
+def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """It is in the files and in the manifest; a proof holds for one opset only."""
+    samples = tmp_path / "samples"
+    shutil.copytree(run / "samples", samples)
+    arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
+    arguments += ["--output", tmp_path / "export", "--formats", "onnx,onnx-int8", "--opset"]
+    for opset, proven in (("18", 0), ("18", 2), ("25", 0)):
+        assert export.main([str(argument) for argument in (*arguments, opset)]) == 0
+        assert capsys.readouterr().out.count("already proven") == proven
+        for entry in read_manifest(tmp_path / "export")["artifacts"].values():
+            assert entry["details"]["opset"] == int(opset)
+            model = onnx.load(tmp_path / "export" / entry["file"])
+            assert model.opset_import[0].version == int(opset)
 
 
 def test_format_groups() -> None:

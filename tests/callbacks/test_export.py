@@ -40,6 +40,7 @@ def script(tmp_path: Path) -> Path:
 def trainer_of(**changes: Any) -> Any:
     said: list[str] = []
     facts = {"fast_dev_run": False, "overfit_batches": 0.0, "is_global_zero": True}
+    facts |= {"limit_test_batches": 1.0}
     return SimpleNamespace(**facts | changes, datamodule="data", print=said.append, said=said)
 
 
@@ -59,17 +60,39 @@ def test_the_samples_are_stratified_and_complete(data: TinyImages, tmp_path: Pat
         assert len(file["targets"]) == 256
         assert file["total"] == -1
         assert np.bincount(file["targets"]).min() >= 80
-    assert len(list((tmp_path / "samples").iterdir())) == 2
+    with np.load(tmp_path / "samples" / "test.npz", allow_pickle=False) as file:
+        np.testing.assert_array_equal(file["images"], data.samples("test")[0]["images"])
+        assert file["total"] == 30
+    assert len(list((tmp_path / "samples").iterdir())) == 3
 
 
-def test_a_large_validation_set_is_cut_and_says_so(
-    data: TinyImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["validation.npz", "test.npz"])
+def test_a_large_split_is_cut_and_says_so(
+    data: TinyImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(module, "MAX_VALIDATION_BYTES", 10 * 64)
+    monkeypatch.setattr(module, "MAX_SPLIT_BYTES", 10 * 64)
     write_samples(data, tmp_path)
-    with np.load(tmp_path / "validation.npz") as file:
+    with np.load(tmp_path / name) as file:
         assert len(file["targets"]) == 10
         assert file["total"] == 30
+
+
+def test_without_a_test_its_samples_are_not_read(
+    data: TinyImages, tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--limit_test_batches 0; an earlier run in this folder may have had one."""
+    write_samples(data, tmp_path / "samples")
+    read = data.samples
+    asked: list[str] = []
+    monkeypatch.setattr(
+        data, "samples", lambda split, limit=None: (asked.append(split), read(split, limit))[1]
+    )
+    callback = Export()
+    callback.bind(tmp_path, lambda *_: None, script)
+    callback.start(trainer_of(limit_test_batches=0), data, tmp_path / "best.ckpt")
+    callback.stop()
+    assert set(asked) == {"val", "train"}
+    assert not (tmp_path / "samples" / "test.npz").exists()
 
 
 def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> None:

@@ -70,7 +70,7 @@ def artifact(**changes: object) -> dict:
     return {
         "file": "model.int8.onnx", "bytes": 12_345_678, "verdict": "passed", "reasons": [],
         "notes": [], "accuracy": 97.25, "accuracy_difference": -0.125, "latency": latency,
-        "time_score": 0.25,
+        "time_score": 0.25, "test": {"accuracy": 95.5, "accuracy_difference": -0.5},
         "parity": {"max_difference": 1.5e-6, "agreement": 99.5, "sqnr_db": 31.0},
         **changes,
     }  # fmt: skip
@@ -78,12 +78,14 @@ def artifact(**changes: object) -> dict:
 
 def manifest() -> dict:
     content = {
-        "eager": {"accuracy": 97.375, "latency": artifact()["latency"]},
+        "eager": {
+            "accuracy": 97.375, "latency": artifact()["latency"], "test": {"accuracy": 96.0},
+        },
         "artifacts": {
             "onnx-int8": artifact(),
             "torchscript": artifact(
                 verdict="failed", file=None, reasons=["logits differ by [0.5]"], parity=None,
-                accuracy=None, latency=None, time_score=None,
+                accuracy=None, accuracy_difference=None, latency=None, time_score=None, test=None,
             ),
         },
         "recommended": "onnx-int8",
@@ -100,11 +102,13 @@ def test_the_table_fits_and_says_everything(width: int) -> None:
     text = output.getvalue()
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
-    assert lines[0].split() == ["format", "file", "MB", "parity", "accuracy", "ms", "verdict"]
+    header = ["format", "file", "MB", "parity", "val", "%", "test", "%", "ms", "verdict"]
+    assert lines[0].split() == header
+    assert lines[1].split() == ["eager", "97.38", "96.00", "0.12", "reference"]
     assert lines[2].split() == [
-        "onnx-int8", "model.int8.onnx", "12.35", "99.50", "%", "97.25", "%", "-0.12", "0.12",
-        "passed",
+        "onnx-int8", "model.int8.onnx", "12.35", "99.50", "%", "-0.12", "-0.50", "0.12", "passed",
     ]  # fmt: skip
+    assert lines[3].split() == ["torchscript", "12.35", "failed"]
     assert "torchscript: logits differ by [0.5]" in lines
     assert "4.0x as fast as eager" in text
     assert "800 samples" in text

@@ -74,7 +74,7 @@ def test_what_it_says() -> None:
     }  # fmt: skip
     entries = {
         "torchscript": artifact("model.pt", "torch", accuracy=50.0),
-        "onnx": artifact("model.onnx", accuracy=50.0),
+        "onnx": artifact("model.onnx", accuracy=50.0, test={"accuracy": 62.5}),
         "onnx-int8": artifact(None, verdict="failed", reasons=["slow"], accuracy=40.0),
     }
     card = model_card(
@@ -96,11 +96,13 @@ def test_what_it_says() -> None:
         "| a\\|b | 0.5000 | 0.2500 | 0.3333 | 40 |",
         "| line break | 0.5000 | 0.2500 | 0.3333 | 30 |",
         "- 1 classes have fewer than 20 samples there: their scores say little.",
-        "| onnx-int8 |  | 0.00 | 40.00 | failed |",
+        "| onnx | model.onnx | 0.00 | 50.00 | 62.50 | passed |",
+        "| onnx-int8 |  | 0.00 | 40.00 |  | failed |",
         'session = onnxruntime.InferenceSession("model.onnx")',
         f"| model.onnx | 5 | `{'f' * 64}` |",
     ):  # fmt: skip
         assert f"\n{line}\n" in f"\n{card}", line
+    assert 'auto model = torch::jit::load("model.pt");' in card
     assert "error 0.0800 before, 0.0200 with temperature 1.25 (fitted on 75 validation" in card
     assert "$" not in card
 
@@ -108,6 +110,15 @@ def test_what_it_says() -> None:
 def test_without_samples_it_says_unverified() -> None:
     card = model_card(manifest_values(files={}))
     assert "Unverified: there were no validation samples." in card
+    assert "libtorch" not in card  # no TorchScript file
+
+
+def test_what_the_test_set_says() -> None:
+    test = {"accuracy": 87.5, "paired": {"samples": 40}, "whole": False}
+    eager = {"accuracy": 90.0, "test": test, "latency": None, "memory_mb": None}
+    card = model_card(manifest_values(files={}, eager=eager))
+    assert "\n| eager PyTorch |  |  | 90.00 | 87.50 | reference |\n" in card
+    assert "\nTest: 40 samples of that set (a part of it), which decided nothing.\n" in card
 
 
 def test_settings_have_no_paths_and_no_machine() -> None:

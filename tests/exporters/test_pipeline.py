@@ -1,6 +1,8 @@
 """The order of an export: what is tried again with more in FP32, what is trained, what is left."""
 
+import re
 import sys
+import time
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -85,6 +87,17 @@ def test_when_int8_is_trained(
     pipeline = pipeline_of(tmp_path, tmp_path / "export", ["onnx-int8"], qat=qat)
     pipeline.outcomes = {name: Outcome(Verdict(v, [])) for name, v in outcomes.items()}
     assert pipeline.wants_qat() is wanted
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_what_is_done_and_for_how_long(tmp_path: Path, is_terminal: bool) -> None:
+    pipeline = pipeline_of(tmp_path, tmp_path / "export", ["onnx"])
+    output = StringIO()
+    pipeline.console = Console(file=output, force_terminal=is_terminal)
+    pipeline.logs = tmp_path
+    assert pipeline.child("exporting onnx", time.sleep, 0.3) is None
+    pattern = r"exporting onnx\S* \S*0:00:00" if is_terminal else r"^$"
+    assert re.search(pattern, output.getvalue())
 
 
 @pytest.mark.slow

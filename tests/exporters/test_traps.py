@@ -189,7 +189,7 @@ def test_7_another_opset(opset: int, reason: str, tmp_path: Path) -> None:
     made = network(TextTransformer, tmp_path, 20, 3, 60, 16, 2, 1)
     path = folder(tmp_path, "file") / onnx_float.FILE
     with torch.no_grad():
-        onnx_float.export(made.job, path, opset=opset)
+        onnx_float.export(replace(made.job, options=Options(opset=opset)), path)
     verdict = made.judge("onnx", path)
     assert verdict.verdict == "failed"
     assert reason in "; ".join(verdict.reasons)

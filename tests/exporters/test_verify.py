@@ -20,7 +20,8 @@ from exporters.candidate import ExportJob
 from exporters.evaluation import Case, Evaluation, sweep, tensor_runner, write_evaluation
 from exporters.spec import ExportSpec
 from exporters.verdict import Evidence, Limits, Verdict, judge
-from exporters.verify import compare, prove
+from exporters.verify import compare, prove, score_test
+from tests.exporters import small_run
 
 Reference = tuple[Path, str]
 
@@ -152,6 +153,11 @@ def not_finite(model: onnx.ModelProto) -> None:
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
 
 
+def one_class(model: onnx.ModelProto) -> None:
+    tensor = next(t for t in model.graph.initializer if t.name.endswith("head.bias"))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.float32([99, 0, 0]), tensor.name))
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -218,6 +224,33 @@ def test_without_samples_nothing_is_called_passed(job: ExportJob, float_onnx: Pa
     assert judge(evidence, Limits()).verdict == "unverified"
 
 
+def test_scores_on_the_test_split(
+    job: ExportJob, float_onnx: Path, run: Path, tmp_path: Path
+) -> None:
+    """Of real and of worse files; what cannot be run there has none."""
+    (tmp_path / "worse").mkdir()
+    worse = rewritten(float_onnx, tmp_path / "worse", one_class)
+    broken = rewritten(float_onnx, tmp_path, fixed_axis)
+    paths = {"onnx": float_onnx, "onnx-int8": worse, "onnx-int8-qat": broken}
+    samples = run / "samples" / "test.npz"
+    scores = score_test(small_run.loader(run), paths, job.description["input_spec"], samples)
+
+    with np.load(samples) as file:
+        images, targets = file["images"], file["targets"]
+    expected = job.module(torch.from_numpy(images)).argmax(1).numpy() == targets
+    assert scores["eager"]["accuracy"] == pytest.approx(100 * expected.mean())
+    assert scores["onnx"] == scores["eager"]
+    assert scores["onnx"]["accuracy_difference"] == 0
+    assert scores["onnx"]["whole"] is True
+    right = onnx_float.load(worse, ["images"], 1)({"images": images}).argmax(1) == targets
+    found = scores["onnx-int8"]
+    assert found["accuracy"] == pytest.approx(100 * right.mean())
+    assert found["accuracy_difference"] == pytest.approx(100 * (right.mean() - expected.mean()))
+    assert found["paired"]["lost"] == int((expected & ~right).sum()) > 0
+    assert found["paired"]["samples"] == 90
+    assert "onnx-int8-qat" not in scores
+
+
 TEXT = {
     "inputs": [
         {"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]},
@@ -256,7 +289,8 @@ def test_the_sweep_covers_batches_lengths_and_padding() -> None:
     spec = ExportSpec.from_json(TEXT)
     runner = tensor_runner(TinyLSTM(packed=True).eval(), spec.names)
     cases = {name: inputs for name, inputs, _ in sweep(spec, text_samples(40), runner)}
-    assert [len(cases[f"batch {n}"]["tokens"]) for n in (1, 2, 3, 7, 32)] == [1, 2, 3, 7, 32]
+    sizes = [1, 2, 3, 7, 8, 32]
+    assert [len(cases[f"batch {n}"]["tokens"]) for n in sizes] == sizes
     lengths = {n: cases[f"length {n}"]["tokens"].shape[1] for n in (1, 5, 17, 60)}
     assert lengths == {1: 1, 5: 5, 17: 17, 60: 60}
     assert all(case["lengths"].max() <= case["tokens"].shape[1] for case in cases.values())
