@@ -32,9 +32,10 @@ bench: environment
 
 # An environment of its own: torchtext 0.18 needs torch 2.3, which is for Python 3.8 to 3.12.
 torchtext:
-	@test -d .venv-torchtext || python3 -m venv .venv-torchtext
+	@test -f "$(ARGS)" || { echo 'error: name a text file: make torchtext ARGS=FILE' >&2; exit 2; }
+	@test -d .venv-torchtext || $${PYTHON:-python3} -m venv .venv-torchtext
 	@.venv-torchtext/bin/python -m pip install --quiet -r benchmarks/torchtext_requirements.txt
-	@.venv-torchtext/bin/python -m benchmarks.torchtext_parity $(ARGS)
+	@.venv-torchtext/bin/python -m benchmarks.torchtext_parity "$(ARGS)"
 
 lock:
 	@command -v uv >/dev/null || { echo 'error: uv is not installed: pip install uv' >&2; exit 1; }

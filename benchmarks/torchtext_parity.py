@@ -61,10 +61,11 @@ def main(path: str) -> int:
         given = TextTokenizer(make_tokenizer("basic_english", [], vocab=saved))
     again = given.encode(texts)
     rows = zip(packed.offsets[:-1].tolist(), packed.offsets[1:].tolist(), expected, strict=True)
+    tokens = ours.tokens()
     differences = {
         "texts with other ids": sum(packed.ids[a:b].tolist() != (ids or [1]) for a, b, ids in rows),
         "vocabulary entries": sum(
-            ours.tokens().get(token) != i for i, token in enumerate(vocabulary.get_itos())
+            tokens.get(token) != i for i, token in enumerate(vocabulary.get_itos())
         ),
         "ids by torchtext's saved vocabulary": int((again.ids != packed.ids).sum()),
     }
@@ -81,6 +82,7 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: make torchtext ARGS=FILE")
-    sys.exit(1 if main(sys.argv[1]) else 0)
+    try:
+        sys.exit(1 if main(sys.argv[1]) else 0)
+    except UnicodeDecodeError as error:
+        sys.exit(f"{sys.argv[1]} is not UTF-8: {error}")

@@ -24,7 +24,7 @@ class BucketBatchSampler(Sampler[EpochIndices]):
     exactly once.
 
     Args:
-        lengths: int64 [M], tokens of each text.
+        lengths: int32 [M], tokens of each text.
         batch_size: Texts in a global batch.
         seed: Together with the epoch it determines the order.
         world_size: Number of ranks.
@@ -113,7 +113,8 @@ class BucketBatchSampler(Sampler[EpochIndices]):
             return np.argsort(-self.lengths, kind="stable")
         shuffled = generator.permutation(len(self.lengths))
         order = shuffled[np.argsort(-self.lengths[shuffled], kind="stable")]
-        place = np.arange(len(order)) + generator.uniform(0, self.window, len(order))
+        place = generator.uniform(0, self.window, len(order))
+        place += np.arange(len(order))
         return order[np.argsort(place, kind="stable")]
 
 

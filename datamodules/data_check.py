@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ from datamodules.text_datamodule import TextDataModule
 from preprocessing.images import read_image, to_array
 from preprocessing.text import TextTokenizer
 
-CHECK_FORMAT = 1  # raise it whenever `read_pictures` looks for something else
+CHECK_FORMAT = 1  # raise it whenever `read_pictures` or `read_texts` look for something else
 FEWEST = {"train": 10, "val": 5, "test": 5}  # samples of a class
 LARGEST_IMBALANCE = 10
 LARGEST_UNKNOWN_SHARE = 0.1
@@ -118,6 +118,23 @@ def show(found: DataCheck) -> None:
             console.print(f"  warning  {text}")
 
 
+def shown(items: Iterable[Any], total: int) -> Iterable[Any]:
+    """The items, with a progress bar where somebody looks."""
+    console = Console(stderr=True)
+    off = not console.is_terminal
+    return track(items, "data check", total, console=console, transient=True, disable=off)
+
+
+def remembered(folder: Path, look: Callable[[], dict[str, list[str]]]) -> dict[str, list[str]]:
+    """The errors and warnings of a check that takes long, from the cache where it was made."""
+
+    def build(target: Path) -> None:
+        (target / "report.json").write_text(json.dumps(look()), encoding="utf-8")
+
+    report = build_once(folder, build) / "report.json"
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
 # ---- any data -----------------------------------------------------------------------------
 
 
@@ -175,9 +192,7 @@ def check_images(data: ImageDataModule, full: bool, found: DataCheck) -> None:
         parts = data.find_images(cache).splits.values()
         listed = ListedImages(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         key = files_key(listed, {"fingerprint": data.fingerprint, "format": CHECK_FORMAT})
-        build = functools.partial(read_pictures, listed, data.channels)
-        stored = build_once(cache / "checks" / key, build)
-        report = json.loads((stored / "report.json").read_text(encoding="utf-8"))
+        report = remembered(cache / "checks" / key, lambda: read_pictures(listed, data.channels))
         found.errors += [] if data.skip_unreadable else report["errors"]
         found.warnings += report["warnings"]
 
@@ -194,22 +209,17 @@ def check_pixels(name: str, images: PackedImages, full: bool, found: DataCheck) 
         found.warnings.append(f"{name}: {count} of {len(rows)} images are of one colour")
 
 
-def read_pictures(listed: ListedImages, channels: int, folder: Path) -> None:
-    """Decodes every picture file; fills a folder with report.json."""
+def read_pictures(listed: ListedImages, channels: int) -> dict[str, list[str]]:
+    """Decodes every picture file."""
     names = [os.fsdecode(path) for path in listed.paths]
     hashes = np.zeros(len(names), "S16")
     broken: list[str] = []
     odd: defaultdict[str, list[str]] = defaultdict(list)
-    console = Console(stderr=True)
     look = functools.partial(look_at, channels=channels)
     with ThreadPoolExecutor(usable_cpus()) as pool:  # Pillow decodes outside the global lock
         chunks = (names[start : start + CHUNK] for start in range(0, len(names), CHUNK))
         outcomes = (outcome for some in chunks for outcome in pool.map(look, some))
-        shown = track(
-            outcomes, "data check", len(names), console=console, transient=True,
-            disable=not console.is_terminal,
-        )  # fmt: skip
-        for row, outcome in enumerate(shown):
+        for row, outcome in enumerate(shown(outcomes, len(names))):
             if isinstance(outcome, str):
                 broken.append(outcome)
                 continue
@@ -221,8 +231,7 @@ def read_pictures(listed: ListedImages, channels: int, folder: Path) -> None:
     if pairs:
         equal = listing([f"{names[first]} = {names[second]}" for first, second in pairs], 3)
         warnings.append(f"{len(pairs)} equal pictures lie in different classes: {equal}")
-    report = {"errors": broken, "warnings": warnings}
-    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    return {"errors": broken, "warnings": warnings}
 
 
 def look_at(name: str, channels: int) -> tuple[bytes, list[str]] | str:
@@ -265,8 +274,8 @@ def check_texts(data: TextDataModule, full: bool, found: DataCheck) -> None:
         elif share > LARGEST_UNKNOWN_SHARE:
             found.warnings.append(f"{name}: {share:.0%} of the words are <unk>")
     if full:
-        texts = (row[0] for source in data.find().values() for row in source.rows(data.columns))
-        check_characters(texts, found)
+        folder = cache_folder(data.cache_dir) / "checks" / f"{corpus.fingerprint}-{CHECK_FORMAT}"
+        found.warnings += remembered(folder, lambda: read_texts(data))["warnings"]
 
 
 def share_of(token: int, ids: np.ndarray, full: bool) -> float:
@@ -278,7 +287,12 @@ def share_of(token: int, ids: np.ndarray, full: bool) -> float:
     return sum(int((b == token).sum()) for b in blocks) / max(sum(map(len, blocks)), 1)
 
 
-def check_characters(texts: Iterable[str], found: DataCheck) -> None:
+def read_texts(data: TextDataModule) -> dict[str, list[str]]:
     """Counts texts that were decoded wrongly."""
+    rows = (row for source in data.find().values() for row in source.rows(data.columns))
+    about = sum(map(len, data.corpus.splits.values()))  # without repeated ones
+    texts = (text for text, *_ in shown(rows, about))
     counts = Counter(what for text in texts for what, s in TRACES.items() if s.search(text))
-    found.warnings += [f"{n} texts hold {what}: look at the encoding" for what, n in counts.items()]
+    return {
+        "warnings": [f"{n} texts hold {what}: look at the encoding" for what, n in counts.items()]
+    }

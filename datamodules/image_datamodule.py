@@ -11,16 +11,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.image_splits import ImageSplits, check_labels, drop_duplicates, mixed
-from datamodules.lazy_loader import LazyLoader
-from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
-from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks, keep_batch
+from datamodules.lazy_loader import LazyLoading
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
 from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler
 from datamodules.splits import stratified_subset
@@ -29,7 +27,7 @@ MAX_EXPORT_BATCH = 1024
 MEASURED_IMAGES = 2000  # where pixels are not packed, mean and std come from this many
 
 
-class ImageDataModule(pl.LightningDataModule):
+class ImageDataModule(LazyLoading):
     """Batches of images: uint8 [N,C,H,W] and targets int64 [N].
 
     Args:
@@ -100,9 +98,7 @@ class ImageDataModule(pl.LightningDataModule):
         self.mean = mean
         self.std = std
         self.cache_dir = cache_dir
-        self.policy: LoaderPolicy | None = None
-        self.notes: list[str] = []  # what the user should know about this data
-        self.is_told = False
+        self.notes: list[str] = []
 
     @abstractmethod
     def load(self) -> ImageSplits:
@@ -228,9 +224,7 @@ class ImageDataModule(pl.LightningDataModule):
             self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
             self.sample_augmentation if self.sample_augmentation.is_active else None,
         )
-        loader = self._loader(dataset, sampler)
-        self._tell(sampler.num_dropped)
-        return loader
+        return self._told(self._image_loader(dataset, sampler))
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader(self.splits.val)
@@ -249,39 +243,14 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _evaluation_loader(self, split: ImageSet) -> DataLoader:
         sampler = EvaluationBatchSampler(len(split), self.batch_size, *self._ranks())
-        return self._loader(ImageDataset(split), sampler)
+        return self._image_loader(ImageDataset(split), sampler)
 
-    def _loader(
+    def _image_loader(
         self, dataset: ImageDataset, sampler: EpochBatchSampler | EvaluationBatchSampler
     ) -> DataLoader:
-        trainer = self.trainer
-        policy = decide_loader_policy(
-            in_memory=not isinstance(dataset.split, FileImages) and dataset.augmentation is None,
-            on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
-            ranks_on_node=1 if trainer is None else trainer.num_devices,
-            num_workers=self.num_workers,
-            batch_bytes=sampler.rank_size * int(np.prod(self.image_shape)),
-        )
-        if isinstance(sampler, EpochBatchSampler):
-            self.policy = policy
-        return LazyLoader(
-            dataset,
-            batch_sampler=sampler,  # type: ignore[arg-type]  # batches are arrays, not lists
-            collate_fn=keep_batch,  # type: ignore[arg-type]
-            # its own generator: a loader draws its base seed when iterated, and must not move
-            # the global random state
-            generator=torch.Generator().manual_seed(self.seed),
-            **policy.loader_arguments(),
-        )
-
-    def _tell(self, num_dropped: int) -> None:
-        """Prints, once and on rank 0, what the user should know about the data."""
-        if self.trainer is None or self.is_told:
-            return
-        self.is_told = True
-        dropped = f"{num_dropped} training images an epoch are left out: too few for a batch"
-        for line in (*self.notes, *([dropped] if num_dropped else []), str(self.policy)):
-            self.trainer.print(line)
+        in_memory = not isinstance(dataset.split, FileImages) and dataset.augmentation is None
+        batch_bytes = sampler.rank_size * int(np.prod(self.image_shape))
+        return self._loader(dataset, sampler, in_memory, batch_bytes)
 
     def _check_channels(self, mean: Sequence[float], std: Sequence[float]) -> None:
         channels = self.image_shape[0]
@@ -290,8 +259,3 @@ class ImageDataModule(pl.LightningDataModule):
                 f"--data.mean and --data.std need {channels} values each, std above 0; "
                 f"got {list(mean)} and {list(std)}"
             )
-
-    def _ranks(self) -> tuple[int, int]:
-        if self.trainer is None:
-            return 1, 0
-        return self.trainer.world_size, self.trainer.global_rank

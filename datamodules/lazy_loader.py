@@ -1,4 +1,4 @@
-"""A DataLoader that decides nothing before its first batch is asked for.
+"""Loaders of whole batches, as the datamodules of images and of texts share them.
 
 Lightning makes the first iterator before it has told the sampler the epoch, and a plain DataLoader
 with workers draws batches at once: a resumed run would begin with those of another epoch.
@@ -7,7 +7,12 @@ with workers draws batches at once: a resumed run would begin with those of anot
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.packed_images import keep_batch
 
 
 class LazyLoader(DataLoader):
@@ -15,3 +20,61 @@ class LazyLoader(DataLoader):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator on purpose
         yield from super().__iter__()
+
+
+class LazyLoading(pl.LightningDataModule):
+    """A datamodule's loaders, and what the user is told of them."""
+
+    kind: str
+    num_workers: int | None
+    seed: int
+    notes: Any  # list[str]: what the user should know about this data
+    policy: LoaderPolicy | None = None  # of the loader made last
+    is_told = False
+
+    def _ranks(self) -> tuple[int, int]:
+        """How many there are, and this one's number."""
+        if self.trainer is None:
+            return 1, 0
+        return self.trainer.world_size, self.trainer.global_rank
+
+    def _loader(
+        self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
+    ) -> DataLoader:
+        """A loader of the sampler's batches; the last two arguments are the policy's.
+
+        Raises:
+            ValueError: A rank would get no sample.
+        """
+        trainer, (world_size, _) = self.trainer, self._ranks()
+        if len(dataset) < world_size:
+            raise ValueError(
+                f"a split has {len(dataset)} {self.kind}s, but {world_size} processes need at "
+                "least one each; lower --devices, or give the split more"
+            )
+        self.policy = decide_loader_policy(
+            in_memory=in_memory,
+            on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
+            ranks_on_node=1 if trainer is None else trainer.num_devices,
+            num_workers=self.num_workers,
+            batch_bytes=batch_bytes,
+        )
+        return LazyLoader(
+            dataset,
+            batch_sampler=sampler,
+            collate_fn=keep_batch,
+            # its own generator: a loader draws its base seed when iterated, and must not move
+            # the global random state
+            generator=torch.Generator().manual_seed(self.seed),
+            **self.policy.loader_arguments(),
+        )
+
+    def _told(self, loader: DataLoader) -> DataLoader:
+        """Training's loader; prints, once and on rank 0, what the user should know about it."""
+        if self.trainer is not None and not self.is_told:
+            self.is_told = True
+            count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]  # a sampler of ours
+            dropped = f"{count} training {self.kind}s an epoch are left out: too few for a batch"
+            for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
+                self.trainer.print(line)
+        return loader

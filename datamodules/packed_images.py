@@ -154,7 +154,7 @@ class ImageDataset(Dataset):
         return images, targets, torch.from_numpy(draws)
 
 
-def keep_batch(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def keep_batch(batch: Any) -> Any:
     """The collate function of datasets that already return whole batches."""
     return batch
 

@@ -44,10 +44,10 @@ class TextSplit:
     def __len__(self) -> int:
         return len(self.targets)
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
-        """int64 [M], tokens of each text."""
-        return np.diff(self.offsets)
+        """int32 [M], tokens of each text."""
+        return np.diff(self.offsets).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ class TextDataset(Dataset):
         tokens, lengths = padded_batch(self.split.ids, self.split.offsets, rows)
         targets = torch.from_numpy(self.split.targets[rows])
         return (torch.from_numpy(tokens), torch.from_numpy(lengths)), targets
-
-
-def keep_batch(batch: TextBatch) -> TextBatch:
-    """The collate function: the dataset returns whole batches already."""
-    return batch
 
 
 def open_array(folder: Path, split: str, name: str) -> np.ndarray:

@@ -51,6 +51,28 @@ def stratified_subset(targets: np.ndarray, limit: int | None, seed: int = 0) -> 
 def conflicting_pairs(hashes: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Samples that are equal but for their class; int64 [pairs, 2]."""
     order = np.lexsort((targets, hashes))
-    same = hashes[order][1:] == hashes[order][:-1]
-    first = np.flatnonzero(same & (np.diff(targets[order]) != 0))
-    return np.stack([order[first], order[first + 1]], axis=1)
+    first = np.flatnonzero(equal_to_next(hashes[order]))
+    pairs = np.stack([order[first], order[first + 1]], axis=1)
+    return pairs[targets[pairs[:, 0]] != targets[pairs[:, 1]]]
+
+
+def repeats(hashes: np.ndarray) -> np.ndarray:
+    """Which samples are equal to an earlier one; bool [M]."""
+    order = np.argsort(hashes, kind="stable")
+    repeated = np.zeros(len(hashes), bool)
+    repeated[order[1:]] = equal_to_next(hashes[order])
+    return repeated
+
+
+def found_among(hashes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which samples are equal to one of the others; bool [M]. Takes a third of np.isin's memory."""
+    if not len(others):
+        return np.zeros(len(hashes), bool)
+    others = np.sort(others)
+    place = np.searchsorted(others, hashes)
+    return others[np.minimum(place, len(others) - 1)] == hashes
+
+
+def equal_to_next(values: np.ndarray) -> np.ndarray:
+    """bool [M-1]."""
+    return values[1:] == values[:-1]

@@ -9,23 +9,23 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from datamodules.cache_folder import build_once
 from datamodules.packed_texts import TextSplit
-from datamodules.splits import conflicting_pairs, stratified_split
+from datamodules.splits import conflicting_pairs, found_among, repeats, stratified_split
 from datamodules.text_raw import RawTexts, read_raw
 from datamodules.text_readers import Columns, TextSource
 from datamodules.text_vocabulary import make_tokenizer
 from preprocessing.text import TextTokenizer
+from preprocessing.text_basic_english import chunks
 
 CACHE_FORMAT = 1  # raise it whenever the arrays or what they hold change
 SPLITS = ("train", "val", "test")
 NUM_SHOWN = 5
-TEXTS_AT_ONCE = 4096
+CHARACTERS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,6 @@ def build_corpus(folder: Path, sources: Mapping[str, TextSource], options: Corpu
         "notes": notes,
     }
     (folder / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
-    del raw, parts, train, part
     for spool in folder.glob("*.spool"):
         spool.unlink()
 
@@ -173,8 +172,8 @@ def conflict_notes(
     raw: Mapping[str, RawTexts], targets: Mapping[str, np.ndarray], labels: list[str]
 ) -> list[str]:
     """Lists texts that come with different labels."""
-    hashes = np.concatenate([part.hashes for part in raw.values()])
-    every_target = np.concatenate(list(targets.values()))
+    hashes = joined([part.hashes for part in raw.values()])
+    every_target = joined(list(targets.values()))
     conflicts = conflicting_pairs(hashes, every_target)
     if not len(conflicts):
         return []
@@ -189,6 +188,11 @@ def conflict_notes(
     return [f"{len(conflicts)} equal texts have different labels: {'; '.join(shown)}"]
 
 
+def joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """One array; no copy where it is one already."""
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+
 def choose_rows(
     raw: Mapping[str, RawTexts], targets: np.ndarray, options: CorpusOptions
 ) -> tuple[dict[str, tuple[RawTexts, np.ndarray]], list[str]]:
@@ -201,11 +205,9 @@ def choose_rows(
     """
     train = raw["train"]
     given = {split: part for split, part in raw.items() if split != "train"}
-    _, first = np.unique(train.hashes, return_index=True)
-    repeated = np.ones(len(train), bool)
-    repeated[first] = False
-    evaluated = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in given.values())])
-    leaked = np.isin(train.hashes, evaluated)
+    repeated = repeats(train.hashes)
+    evaluated = np.concatenate([np.zeros(0, "S16"), *(part.hashes for part in given.values())])
+    leaked = found_among(train.hashes, evaluated)
     notes = []
     fate = "kept" if options.keep_duplicates else "removed from train"
     if repeated.any():
@@ -213,7 +215,7 @@ def choose_rows(
     if leaked.any():
         notes.append(f"{leaked.sum()} texts of train are also in {' or '.join(given)} ({fate})")
     if len(given) == 2:
-        shared = int(np.isin(given["val"].hashes, given["test"].hashes).sum())
+        shared = int(found_among(given["val"].hashes, given["test"].hashes).sum())
         notes += [f"{shared} texts of val are also in test"] if shared else []
     rows = np.arange(len(train)) if options.keep_duplicates else np.flatnonzero(~repeated & ~leaked)
     if not len(rows):
@@ -241,16 +243,15 @@ def write_split(
 ) -> list[str]:
     """Tokenizes the rows of a split into its arrays; returns what the user should know."""
     dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
-    lengths, num_empty, num_truncated = [np.zeros(1, np.int64)], 0, 0
-    texts = part.texts(rows)
+    lengths, num_empty, num_truncated = [np.zeros(1, np.int32)], 0, 0
     with (folder / f"{split}_ids.{np.dtype(dtype).name}").open("wb") as file:
-        while some := list(islice(texts, TEXTS_AT_ONCE)):
+        for some in chunks(part.texts(rows), CHARACTERS_AT_ONCE):
             packed = tokenizer.encode(some, max_length)
             packed.ids.astype(dtype).tofile(file)
-            lengths.append(np.diff(packed.offsets))
+            lengths.append(np.diff(packed.offsets).astype(np.int32))
             num_empty += packed.num_empty
             num_truncated += packed.num_truncated
-    write_array(folder, split, "offsets", np.cumsum(np.concatenate(lengths)))
+    write_array(folder, split, "offsets", np.cumsum(np.concatenate(lengths), dtype=np.int64))
     notes = []
     if num_empty:
         notes.append(f"{num_empty} texts of {split} have no token and are read as <unk>")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -18,9 +17,8 @@ from torch.utils.data import DataLoader
 from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
-from datamodules.lazy_loader import LazyLoader
-from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
-from datamodules.packed_texts import TextBatch, TextDataset, keep_batch
+from datamodules.lazy_loader import LazyLoading
+from datamodules.packed_texts import TextBatch, TextDataset
 from datamodules.splits import stratified_subset
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_readers import Columns, TextSource
@@ -53,7 +51,7 @@ class StartsFromCounts(Protocol):
     def start_from_counts(self, batches: Iterable[TextBatch]) -> None: ...
 
 
-class TextDataModule(pl.LightningDataModule):
+class TextDataModule(LazyLoading):
     """Batches of texts: (tokens int64 [N,L], lengths int64 [N]) and targets int64 [N].
 
     Args:
@@ -126,8 +124,6 @@ class TextDataModule(pl.LightningDataModule):
         self.keep_duplicates = keep_duplicates
         self.vectors = vectors
         self.cache_dir = cache_dir
-        self.policy: LoaderPolicy | None = None
-        self.is_told = False
 
     @abstractmethod
     def find(self) -> dict[str, TextSource]:
@@ -224,7 +220,7 @@ class TextDataModule(pl.LightningDataModule):
             ValueError: The file of the vectors and the network do not fit.
         """
         if isinstance(network, StartsFromCounts):
-            network.start_from_counts(self._loader("train", training=False))
+            network.start_from_counts(self._text_loader("train", training=False))
         if self.vectors is not None:
             tokens = TextTokenizer(self.corpus.definition).tokens()
             vectors, found = read_word_vectors(Path(self.vectors), tokens)
@@ -248,45 +244,18 @@ class TextDataModule(pl.LightningDataModule):
     # ---- loading -----------------------------------------------------------------------
 
     def train_dataloader(self) -> DataLoader:
-        loader = self._loader("train", training=True)
-        if self.trainer is not None and not self.is_told:
-            self.is_told = True  # once, though the loader is built several times
-            for line in (*self.notes, str(self.policy)):
-                self.trainer.print(line)
-        return loader
+        return self._told(self._text_loader("train", training=True))
 
     def val_dataloader(self) -> DataLoader:
-        return self._loader("val", training=False)
+        return self._text_loader("val", training=False)
 
     def test_dataloader(self) -> DataLoader:
-        return self._loader("test", training=False)
+        return self._text_loader("test", training=False)
 
-    def _loader(self, name: str, training: bool) -> DataLoader:
-        trainer, split = self.trainer, self.corpus.splits[name]
-        policy = decide_loader_policy(
-            in_memory=True,
-            on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
-            ranks_on_node=1 if trainer is None else trainer.num_devices,
-            num_workers=self.num_workers,
-            batch_bytes=8 * (self.batch_tokens or self.batch_size * self.max_length),
-        )
-        if training:
-            self.policy = policy
+    def _text_loader(self, name: str, training: bool) -> DataLoader:
+        split, ranks = self.corpus.splits[name], self._ranks()
         sampler = BucketBatchSampler(
-            split.lengths,
-            self.batch_size,
-            self.seed,
-            1 if trainer is None else trainer.world_size,
-            0 if trainer is None else trainer.global_rank,
-            self.batch_tokens,
-            training,
+            split.lengths, self.batch_size, self.seed, *ranks, self.batch_tokens, training
         )
-        return LazyLoader(
-            TextDataset(split),
-            batch_sampler=sampler,  # type: ignore[arg-type]  # EpochIndices instead of a list
-            collate_fn=keep_batch,  # type: ignore[arg-type]
-            # its own generator: a loader draws its base seed when iterated, and must not move
-            # the global random state
-            generator=torch.Generator().manual_seed(self.seed),
-            **policy.loader_arguments(),
-        )
+        tokens = self.batch_tokens or self.batch_size * self.max_length
+        return self._loader(TextDataset(split), sampler, True, 8 * tokens // ranks[0])

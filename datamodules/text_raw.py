@@ -10,14 +10,16 @@ import numpy as np
 
 from datamodules.text_readers import Columns, TextSource
 
+ROWS_AT_ONCE = 4096
+
 
 @dataclass(frozen=True)
 class RawTexts:
-    """content: uint8 [bytes], UTF-8, memory-mapped; offsets: int64 [M+1]; labels: int32 [M], index
-    of `label_names`; hashes: uint64 [M] of the text; file_numbers: int32 [M]; lines: int64 [M]."""
+    """spool: a file with the texts in UTF-8; offsets: int64 [M+1]; labels: int32 [M], index of
+    `label_names`; hashes: S16 [M] of the text; file_numbers: int32 [M]; lines: int64 [M]."""
 
     source: TextSource
-    content: np.ndarray
+    spool: Path
     offsets: np.ndarray
     labels: np.ndarray
     label_names: list[str]
@@ -29,8 +31,14 @@ class RawTexts:
         return len(self.labels)
 
     def texts(self, rows: np.ndarray) -> Iterator[str]:
-        for row in rows:
-            yield bytes(self.content[self.offsets[row] : self.offsets[row + 1]]).decode()
+        """Read, not mapped: of a mapped file all that was touched counts as memory."""
+        with self.spool.open("rb") as file:
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                some = rows[start : start + ROWS_AT_ONCE]
+                first, last = self.offsets[some], self.offsets[some + 1]
+                for position, size in zip(first.tolist(), (last - first).tolist(), strict=True):
+                    file.seek(position)
+                    yield file.read(size).decode()
 
     def location(self, row: int) -> str:
         """File and line of a row, for messages."""
@@ -52,7 +60,7 @@ def read_raw(source: TextSource, columns: Columns, spool: Path) -> RawTexts:
             data = text.encode("utf-8", "replace")  # JSON can hold half a surrogate pair
             file.write(data)
             # texts that differ in white space only are the same text
-            hashes += blake2b(b" ".join(data.split()), digest_size=8).digest()
+            hashes += blake2b(b" ".join(data.split()), digest_size=16).digest()
             lengths.append(len(data))
             labels.append(codes.setdefault(label.strip(), len(codes)))
             file_numbers.append(file_number)
@@ -64,11 +72,11 @@ def read_raw(source: TextSource, columns: Columns, spool: Path) -> RawTexts:
         raise ValueError(f"{where}: all {len(lengths)} texts are empty")
     return RawTexts(
         source,
-        np.memmap(spool, np.uint8, "r"),
+        spool,
         np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int64))]),
         np.frombuffer(labels, np.int32),
         list(codes),
-        np.frombuffer(bytes(hashes), np.uint64),
+        np.frombuffer(hashes, "S16"),
         np.frombuffer(file_numbers, np.int32),
         np.frombuffer(lines, np.int64),
     )

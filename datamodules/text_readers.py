@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,7 @@ def lines_of(path: Path, columns: Columns) -> Iterator[tuple[int, str]]:
 
 def limited_lines(stream: io.TextIOWrapper, path: Path) -> Iterator[str]:
     """Lines; one that would fill the memory is refused before it does."""
-    number = 0
-    while line := stream.readline(MAX_CHARACTERS + 1):
-        number += 1
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_CHARACTERS + 1), ""), start=1):
         if len(line) > MAX_CHARACTERS:
             check_text(line, path, number)
         yield line
@@ -149,15 +148,13 @@ def read_text_file(path: Path, columns: Columns, label: str) -> Iterator[Row]:
 
 def read_plain_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     """One text a line, all of one class."""
-    for number, line in lines_of(path, columns):
-        yield line, label, number
+    return ((line, label, number) for number, line in lines_of(path, columns))
 
 
 def read_labelled_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     """`LABEL:fine text`, the form of TREC; the coarse label counts."""
     for number, line in lines_of(path, columns):
-        found = re.match(r"(\w+):\S*\s+(.*)", line)
-        if found is None:
+        if not (found := re.match(r"(\w+):\S*\s+(.*)", line)):
             raise ValueError(f"{path}:{number}: expected 'LABEL:fine text', got {line[:60]!r}")
         yield found[2], found[1], number
 
@@ -183,14 +180,13 @@ def read_parquet(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     """Rows are numbered from 1."""
     with pq.ParquetFile(path) as table:
         text_names, label_name = choose_columns(path, table.schema_arrow.names, columns)
-        number = 0
-        for batch in table.iter_batches(4096, columns=[*text_names, label_name]):
-            cells = batch.to_pydict()
-            for row in zip(*(cells[name] for name in (*text_names, label_name)), strict=True):
-                number += 1
-                if None in row:
-                    raise ValueError(f"{path}, row {number}: an empty cell")
-                yield " ".join(map(str, row[:-1])), str(row[-1]), number
+        names = [*text_names, label_name]
+        parts = (batch.to_pydict() for batch in table.iter_batches(4096, columns=names))
+        rows = (row for cells in parts for row in zip(*(cells[n] for n in names), strict=True))
+        for number, row in enumerate(rows, start=1):
+            if None in row:
+                raise ValueError(f"{path}, row {number}: an empty cell")
+            yield " ".join(map(str, row[:-1])), str(row[-1]), number
 
 
 def read_table(path: Path, columns: Columns, label: str) -> Iterator[Row]:
@@ -206,18 +202,16 @@ def read_table(path: Path, columns: Columns, label: str) -> Iterator[Row]:
             strict=True,
         )
         rows = numbered_rows(path, reader)
-        try:
-            line, first = next(rows)
-        except StopIteration:
+        start = next(rows, None)
+        if start is None:
             return
+        first = start[1]
         has_header = names_columns(first, columns) if columns.header is None else columns.header
         names: list[Any] = list(first if has_header else range(len(first)))
         text_names, label_name = choose_columns(path, names, columns, () if has_header else first)
         text_places, label_place = [names.index(n) for n in text_names], names.index(label_name)
         faults = []
-        if not has_header:
-            yield " ".join(first[i] for i in text_places), first[label_place], line
-        for line, row in rows:
+        for line, row in rows if has_header else chain([start], rows):
             if len(row) != len(names):
                 faults.append(f"line {line} has {len(row)}")
                 if len(faults) == NUM_FAULTS_SHOWN:
@@ -248,8 +242,7 @@ def numbered_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 def names_columns(first: list[str], columns: Columns) -> bool:
     """Whether a table's first row looks like column names."""
-    wanted = {*columns.text, columns.label} - {None}
-    if wanted:
+    if wanted := {*columns.text, columns.label} - {None}:
         return any(isinstance(name, str) and name in first for name in wanted)
     cells = {cell.strip().lower() for cell in first}
     return bool(cells & set(TEXT_NAMES)) and bool(cells & set(LABEL_NAMES))

@@ -1,6 +1,7 @@
 """Makes the tokenizer of a data set from its training texts, or from a file that the user has."""
 
 import gzip
+import heapq
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,8 +89,9 @@ def count_tokens(kind: str, texts: Iterator[str], max_size: int, min_frequency: 
         )
     for special in (PAD, UNKNOWN):
         counts.pop(special, None)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = [token for token, count in ranked[:max_size] if count >= min_frequency]
+    # of millions of different tokens, a list of all in order would take more than the counts
+    ranked = heapq.nsmallest(max_size, counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = [token for token, count in ranked if count >= min_frequency]
     if not kept:
         raise ValueError(
             f"no token of the training texts occurs {min_frequency} times: they are empty, or "

@@ -12,7 +12,7 @@ which are few, go through a dictionary.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -100,16 +100,17 @@ class WordEncoder:
         return ids
 
 
-def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cuts a list of texts into pieces of about CHUNK_CHARACTERS."""
-    first, size = 0, 0
-    for i, text in enumerate(texts):
+def chunks(texts: Iterable[str], characters: int = CHUNK_CHARACTERS) -> Iterator[list[str]]:
+    """Groups texts; a group ends where it has that many characters."""
+    some, size = [], 0
+    for text in texts:
+        some.append(text)
         size += len(text) + 1
-        if size >= CHUNK_CHARACTERS:
-            yield texts[first : i + 1]
-            first, size = i + 1, 0
-    if first < len(texts):
-        yield texts[first:]
+        if size >= characters:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def joined_bytes(texts: Sequence[str]) -> bytes:

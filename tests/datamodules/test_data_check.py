@@ -269,3 +269,19 @@ def test_traces_of_a_wrong_encoding(tmp_path):
     found = found_in(text_files(root, tmp_path), tmp_path, "full")
     assert "1 texts hold control characters: look at the encoding" in found.warnings
     assert "1 texts hold replacement characters (U+FFFD): look at the encoding" in found.warnings
+
+
+def test_texts_are_read_with_a_progress_bar_and_once_until_a_file_changes(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    root = write_texts(tmp_path / "given", "{label}/{number}.txt")
+    for expected in ("data check", ""):
+        data = text_files(root, tmp_path)
+        data.setup()
+        capsys.readouterr()
+        check_data(data, "full", None)
+        assert (expected in capsys.readouterr().err) if expected else not capsys.readouterr().err
+    (root / "a" / "1.txt").write_text("caf\ufffd", encoding="utf-8")
+    found = found_in(text_files(root, tmp_path), tmp_path, "full")
+    assert "1 texts hold replacement characters (U+FFFD): look at the encoding" in found.warnings

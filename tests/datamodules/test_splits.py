@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from datamodules.splits import conflicting_pairs, stratified_split, stratified_subset
+from datamodules.splits import (
+    conflicting_pairs,
+    found_among,
+    repeats,
+    stratified_split,
+    stratified_subset,
+)
 
 TARGETS = np.repeat([0, 1, 2], [100, 40, 10])
 
@@ -30,6 +36,20 @@ def test_equal_samples_of_different_classes_are_paired() -> None:
     hashes = np.array([7, 3, 7, 3, 5, 7])
     pairs = conflicting_pairs(hashes, np.array([0, 1, 0, 1, 0, 2]))
     assert [set(pair) for pair in pairs.tolist()] in ([{2, 5}], [{0, 5}])
+
+
+def test_of_equal_samples_all_but_the_first_are_repeats() -> None:
+    hashes = np.array([b"b", b"a", b"b", b"c", b"a", b"b"], "S16")
+    assert repeats(hashes).tolist() == [False, False, True, False, True, True]
+    assert repeats(hashes[:0]).tolist() == []
+
+
+def test_samples_found_among_others() -> None:
+    hashes = np.array([b"b", b"a", b"d", b"c", b"a"], "S16")
+    others = np.array([b"c", b"aa", b"a", b"c"], "S16")
+    assert found_among(hashes, others).tolist() == [False, True, False, True, True]
+    assert found_among(hashes, others[:0]).tolist() == [False] * 5
+    assert found_among(hashes[:0], others).tolist() == []
 
 
 @pytest.mark.parametrize("fractions", [(0.9, 0.2), (-0.1, 0.5)])
