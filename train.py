@@ -5,8 +5,9 @@ happen: configuration, data, model, callbacks, fit, test, export.
 """
 
 import os
+import shlex
+import subprocess
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.exact_resume import ExactResume
+from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
@@ -47,6 +48,7 @@ from lightning_modules.deployed import (
 from lightning_modules.first_non_finite import find_first_non_finite
 
 PROJECT = Path(__file__).resolve().parent
+RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 # ---- parts --------------------------------------------------------------------------------
@@ -97,6 +99,7 @@ def build_trainer(
     configuration: Configuration, parts: Mapping[str, pl.Callback], folder: Path | None
 ) -> pl.Trainer:
     arguments = trainer_arguments(configuration)
+    limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
     return pl.Trainer(
@@ -106,7 +109,7 @@ def build_trainer(
             "enable_model_summary": bool(arguments["enable_model_summary"]),
             "num_sanity_val_steps": arguments["num_sanity_val_steps"] or 0,
         },
-        callbacks=[ExactResume(metrics), *parts.values(), *progress],
+        callbacks=[ExactResume(metrics), limit, *parts.values(), *progress],
         logger=[metrics, *build_loggers(configuration, folder)] if folder else False,
         profiler=build_profiler(configuration["profiler"], folder),
         plugins=[AtomicCheckpointIO()],
@@ -146,10 +149,14 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         trainer.print(f"run folder: {folder}")
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
-    except RuntimeError as error:
-        if "non_finite" in parts and parts["non_finite"].failed_between is not None:
-            signals.act_at_once(None)  # what follows is no training
-            explain(error, parts["non_finite"].failed_between, configuration, data, folder)
+    except RuntimeError:
+        steps = parts["non_finite"].failed_between if "non_finite" in parts else None
+        if steps is None:
+            raise
+        signals.act_at_once(None)  # what follows is no training
+        if not is_rank_zero():
+            return 0  # any other code would make Lightning kill rank 0, which explains it
+        explain(steps, trainer, configuration, folder)
         raise
     if configuration["fast_dev_run"]:
         trainer.test(model, datamodule=data, verbose=False)
@@ -185,29 +192,34 @@ def run_test_only(
 ) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
     model.load_state_dict(checkpoint["state_dict"])
-    parts = {k: v for k, v in build_callbacks(configuration).items() if k == "test_report"}
+    parts = build_callbacks(configuration, ["test_report"])
     trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
     trainer.test(model, datamodule=data, verbose=False)
     return 0
 
 
 def explain(
-    error: RuntimeError,
-    steps: tuple[int, int],
-    configuration: Configuration,
-    data: Any,
-    folder: Path | None,
+    steps: tuple[int, int], trainer: Any, configuration: Configuration, folder: Path | None
 ) -> None:
     """Leaves a file that repeats the failing step, and repeats it once to say where it fails."""
     last = folder / "checkpoints" / "last.ckpt" if folder else None
-    if last is None or not last.is_file() or not is_rank_zero():
+    if last is None or not last.is_file():
         return
     path = last.with_name(f"replay-step-{steps[1]}.ckpt")
     replay = {"replay": dict(zip(("first_step", "last_step"), steps, strict=True))}
     AtomicCheckpointIO().save_checkpoint(read_checkpoint(last) | replay, path)
-    print(f"{error}\nrepeat it with:\n  python train.py --replay {shortest(path)}")
-    if configuration["num_nodes"] == 1 and "LOCAL_RANK" not in os.environ:
+    words = ["--replay", str(shortest(path))]
+    words += ["--allow_external_code"] * configuration["allow_external_code"]
+    print(f"not finite: repeat it with:\n  python train.py {shlex.join(words)}", flush=True)
+    if trainer.world_size == 1:
+        data = trainer.datamodule
         run_replay(configuration, build_model(configuration, data), data, str(path))
+    elif trainer.num_nodes > 1 or trainer.strategy.launcher is None:
+        print("not repeated at once: what started these ranks has to start them again")
+    else:  # Lightning started the other ranks, and does so again for a process without a rank
+        environment = {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES}
+        command = [sys.executable, str(PROJECT / "train.py"), *words]
+        subprocess.run(command, env=environment, check=False)
 
 
 def run_replay(configuration: Configuration, model: Classifier, data: Any, path: str) -> int:
@@ -215,18 +227,16 @@ def run_replay(configuration: Configuration, model: Classifier, data: Any, path:
     steps = read_checkpoint(path).get("replay")
     if steps is None:
         raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
-    kept = ("unfreeze", "ema")  # what takes part in the mathematics
-    parts = {k: v for k, v in build_callbacks(configuration).items() if k in kept}
     replay = Replay(find_first_non_finite, **steps)
-    trainer = build_trainer(configuration, parts | {"replay": replay}, None)
+    parts = build_callbacks(configuration, ["unfreeze", "ema"])  # they change the mathematics
+    trainer = build_trainer(configuration | {"max_time": None}, parts | {"replay": replay}, None)
     try:
-        with warnings.catch_warnings():  # that the other callbacks are missing is meant
-            warnings.filterwarnings("ignore", "Be aware that when using `ckpt_path`", UserWarning)
-            trainer.fit(model, datamodule=data, ckpt_path=path)
+        trainer.fit(model, datamodule=data, ckpt_path=path)
     except Reproduced as found:
-        print(f"reproduced: {found}")
+        if is_rank_zero():
+            print(f"reproduced: {found}")
         return 0
-    print(f"not reproduced: steps {replay.first_step} to {replay.last_step} were finite this time")
+    trainer.print(f"not reproduced: steps {replay.first_step} to {replay.last_step} were finite")
     return 1
 
 
@@ -237,9 +247,8 @@ def bind_callbacks(
     signals: StopSignals,
 ) -> None:
     """Hands callbacks what their flags cannot: the run folder and other parts of the project."""
-    for key in ("lr_finder", "test_report", "learning_curves", "wandb"):
-        if key in parts:
-            parts[key].bind(folder)
+    for key in {"lr_finder", "test_report", "learning_curves", "wandb"} & parts.keys():
+        parts[key].folder = folder
     if "gradient_check" in parts:
         from lightning_modules.finite_differences import check_model
 

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bad_case import Case, cut, flip
+from benchmarks.bad_case import ABSENT, Case, cut, flip, replace_at
 from benchmarks.bad_images import encoded, picture
 from exporters.bundle_files import MANIFEST, MANIFEST_HASH, manifest_sha256
 
-ABSENT = object()
 ODD: tuple[Any, ...] = (ABSENT, None, 5, "text", [], {})
 Change = Callable[[Path], object]
 
@@ -39,14 +38,7 @@ def link(bundle: Path, name: str) -> None:
 def sign(bundle: Path, place: str, value: Any) -> None:
     """Another value in the manifest, and its hash with it: as whoever means harm would do."""
     manifest = json.loads((bundle / MANIFEST).read_text())
-    *above, last = place.split("|")
-    inner = manifest
-    for key in above:
-        inner = inner[key]
-    if value is ABSENT:
-        inner.pop(last)
-    else:
-        inner[last] = value
+    replace_at(manifest, place.split("|"), value)
     manifest[MANIFEST_HASH] = manifest_sha256(manifest)
     (bundle / MANIFEST).write_text(json.dumps(manifest))
 

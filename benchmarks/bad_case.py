@@ -1,10 +1,12 @@
 """One bad input: how it is made, what is called with it; and ways to damage bytes."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+ABSENT = object()
 RAN = "ran"  # the file that hostile code would leave behind
 
 
@@ -38,6 +40,17 @@ def flip(content: bytes, seed: int, count: int = 1) -> bytes:
     for _ in range(count):
         changed[generator.randrange(len(changed))] ^= 1 << generator.randrange(8)
     return bytes(changed)
+
+
+def replace_at(content: Any, place: Sequence[str], value: Any) -> None:
+    """Puts a value at a place in nested mappings; ABSENT removes what is there."""
+    *above, last = place
+    for key in above:
+        content = content[key]
+    if value is ABSENT:
+        content.pop(last)
+    else:
+        content[last] = value
 
 
 def damages(content: bytes, flips: int = 3) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.bad_case import Case, Hostile, cut, flip
+from benchmarks.bad_case import ABSENT, Case, Hostile, cut, flip, replace_at
 from benchmarks.bad_images import encoded, picture
 
 PICTURE = encoded(picture(), "PNG")
@@ -22,7 +22,6 @@ COMMANDS = {
     "test_only": ("--test_only", "x.ckpt", "--limit_test_batches", "2"),
     "export": ("--ckpt", "x.ckpt", "--formats", "torchscript"),
 }  # fmt: skip
-ABSENT = object()
 FOREIGN = (
     "os.system",
     "subprocess.Popen",
@@ -93,14 +92,7 @@ def edited(checkpoint: dict[str, Any], *changes: tuple[str, Any]) -> bytes:
     """The checkpoint with values at dotted places; ABSENT removes one."""
     twin = copy.deepcopy(checkpoint)
     for place, value in changes:
-        *above, last = place.split("/")
-        inner = twin
-        for key in above:
-            inner = inner[key]
-        if value is ABSENT:
-            inner.pop(last)
-        else:
-            inner[last] = value
+        replace_at(twin, place.split("/"), value)
     return saved(twin)
 
 
@@ -140,16 +132,10 @@ def changed(checkpoint: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         title = "absent" if value is ABSENT else shown
         yield f"{number} {place}: {title}", edited(checkpoint, (place, value))
     yield "epoch -5", edited(checkpoint, ("epoch", -5), ("global_step", -7))
-    foreign = "torch.nn.Linear"
-    yield (
-        "permission for itself",
-        edited(
-            checkpoint,
-            ("description/config/allow_external_code", True),
-            ("description/config/model/name", foreign),
-            ("description/network/name", foreign),
-        ),
-    )
+    names = ("description/config/model/name", "description/network/name")
+    changes: list[tuple[str, Any]] = [("description/config/allow_external_code", True)]
+    changes += [(name, "torch.nn.Linear") for name in names]
+    yield "permission for itself", edited(checkpoint, *changes)
 
 
 def checkpoint_cases(path: Path) -> Iterator[Case]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
+from benchmarks.training import BareModule, bare_trainer
 from callbacks.gradient_check import GradientCheck
 from datamodules.digits import Digits
 from lightning_modules.deployed import deploy
@@ -21,20 +22,6 @@ from lightning_modules.networks.small_cnn import SmallCNN
 
 ROUNDS = 7
 STEPS = 40
-
-
-class Plain(pl.LightningModule):
-    def __init__(self, data: Digits) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.model = deploy(SmallCNN(**data.network_arguments()), "image", data.normalisation)
-
-    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        images, targets = batch
-        return torch.nn.functional.cross_entropy(self.model(images), targets)
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, fused=True)
 
 
 class Clock(pl.Callback):
@@ -49,17 +36,11 @@ class Clock(pl.Callback):
 
 def seconds_per_step(data: Digits, check: GradientCheck | None) -> float:
     clock = Clock()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_steps=STEPS,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        limit_val_batches=0,
-        callbacks=[clock, *([check] if check else [])],
-    )
-    trainer.fit(Plain(data), datamodule=data)
+    trainer = bare_trainer([clock, *([check] if check else [])], max_steps=STEPS)
+    torch.manual_seed(0)
+    network = SmallCNN(**data.network_arguments())
+    module = BareModule(deploy(network, "image", data.normalisation))
+    trainer.fit(module, datamodule=data)
     pairs = zip(clock.starts[5:], clock.starts[6:], strict=False)
     return statistics.median(after - before for before, after in pairs)
 

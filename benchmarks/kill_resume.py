@@ -19,13 +19,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.train_process import run_train
 from cli.resume import NEWEST_FIRST, DamagedCheckpoint, check_whole
 
 INTERVAL = 10
@@ -60,23 +61,11 @@ class Tally:
 def child(arguments: list[str], log: Path, step: Any) -> None:
     """One process of train.py; writes the optimizer steps done to shared memory."""
     os.setsid()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    torch.set_num_threads(1)
-    import train
-    from lightning_modules.classifier import Classifier
 
-    original: Callable[..., Any] = Classifier.training_step
-
-    def counted(module: Any, *inputs: Any) -> Any:
+    def note(module: Any) -> None:
         step.value = module.trainer.global_step
-        return original(module, *inputs)
 
-    setattr(Classifier, "training_step", counted)  # noqa: B010  # measured from outside
-    code = train.main(arguments)
-    sys.stdout.flush()
-    os._exit(code)
+    os._exit(run_train(arguments, log, note))
 
 
 class Runner:

@@ -11,12 +11,13 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+
+from benchmarks.train_process import run_train
 
 EVERY = 20
 WARM_UP = 0.25  # share of the steps
@@ -48,27 +49,16 @@ def workers_of(process: int) -> list[int]:
 
 def child(arguments: list[str], log: Path, result: Path) -> None:
     """A run of train.py that notes (step, own bytes, workers' bytes)."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    torch.set_num_threads(1)
-    import train
-    from lightning_modules.classifier import Classifier
-
     samples: list[tuple[int, int, int]] = []
-    original: Callable[..., Any] = Classifier.training_step
 
-    def sampled(module: Any, *inputs: Any) -> Any:
+    def sample(module: Any) -> None:
         step = module.trainer.global_step
         if step % EVERY == 0:
             workers = sum(map(resident_bytes, workers_of(os.getpid())))
             samples.append((step, resident_bytes(os.getpid()), workers))
-        return original(module, *inputs)
 
-    setattr(Classifier, "training_step", sampled)  # noqa: B010  # measured from outside
-    code = train.main(arguments)
+    code = run_train(arguments, log, sample)
     result.write_text(json.dumps(samples))
-    sys.stdout.flush()
     os._exit(code)
 
 

@@ -60,6 +60,21 @@ class BareModule(pl.LightningModule):
         return build_optimizer(self.model, True, lr=1e-3)
 
 
+def bare_trainer(callbacks: list[pl.Callback], **length: Any) -> pl.Trainer:
+    """A Trainer that trains on one CPU and does nothing else."""
+    return pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+        **length,
+    )
+
+
 def plain_loop(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of the usual hand-written loop."""
     model = build_model(configuration, data).model.train()
@@ -81,21 +96,7 @@ def bare_lightning(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of Lightning without logging, bar or callbacks."""
     times = EpochTimes()
     with tempfile.TemporaryDirectory() as folder:
-        fit = pl.Trainer(
-            accelerator="cpu",
-            devices=1,
-            max_epochs=EPOCHS,
-            callbacks=[times],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-            limit_val_batches=0,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-            log_every_n_steps=1,
-        )
+        fit = bare_trainer([times], max_epochs=EPOCHS, default_root_dir=folder)
         fit.fit(BareModule(build_model(configuration, data).model), datamodule=data)
     return min(times.seconds[1:])
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning.plugins.io import CheckpointIO
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 
-class AtomicCheckpointIO(CheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, syncs to disk, then renames; the previous file stays until then."""
 
     def save_checkpoint(
@@ -54,16 +54,10 @@ class AtomicCheckpointIO(CheckpointIO):
         sync_folder(path.parent)
 
     def load_checkpoint(
-        self,
-        path: str | Path,
-        map_location: Any | None = None,
-        weights_only: bool | None = None,
+        self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Loads to the CPU; anything but primitives and tensors is refused."""
         return torch.load(path, map_location=map_location or "cpu", weights_only=True)
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        Path(path).unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

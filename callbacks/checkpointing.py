@@ -4,7 +4,6 @@ best.ckpt is the best state by the monitored metric, last.ckpt the newest, previ
 before, for the case that the newest is damaged.
 """
 
-import difflib
 import math
 import time
 from pathlib import Path
@@ -53,7 +52,7 @@ class Checkpointing(pl.Callback):
         self.mode = mode if mode != "auto" else "min" if falls else "max"
         self.folder: Path | None = None
         self.signals: Signals | None = None
-        self.interval = "5min"
+        self.interval = parse_interval("5min")
         self.best_key: list[float] | None = None
         self.is_best_due = False
         self.saved_step = -1
@@ -76,13 +75,7 @@ class Checkpointing(pl.Callback):
         """
         self.folder = folder
         self.signals = signals
-        parse_interval(interval)
-        self.interval = interval
-
-    @staticmethod
-    def check_interval(text: str) -> None:
-        """Raises ValueError where --checkpoint_every is neither steps nor a time."""
-        parse_interval(text)
+        self.interval = parse_interval(interval)
 
     @property
     def best_path(self) -> Path | None:
@@ -98,13 +91,7 @@ class Checkpointing(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
-        if self.monitor not in pl_module.metric_names:
-            near = difflib.get_close_matches(self.monitor, pl_module.metric_names, 1, 0.3)
-            raise ValueError(
-                f"--checkpoint.monitor {self.monitor}: nothing logs that name"
-                f"{f'; did you mean {near[0]}?' if near else ''} "
-                f"(available: {', '.join(pl_module.metric_names)})"
-            )
+        pl_module.check_monitor("checkpoint", self.monitor)
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
         if trainer.is_global_zero:  # what a killed process was writing
@@ -126,6 +113,11 @@ class Checkpointing(pl.Callback):
         if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
             self._between_steps(trainer, self._is_interval_over(trainer))
 
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        # one that is held only because time is up is not part of the run that goes on later
+        if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
+            self._save(trainer)
+
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
     ) -> None:
@@ -143,9 +135,15 @@ class Checkpointing(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("train/"):
             self._look_for_best(trainer)
+        if not self._is_cut(trainer):
+            return
+        if self.saved_step < trainer.global_step:
+            self._save(trainer)
+        elif self.is_best_due:
+            self._write(trainer, "best.ckpt")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not self._is_off(trainer):
+        if not self._is_off(trainer) and not self._is_cut(trainer):
             self._save(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -169,8 +167,13 @@ class Checkpointing(pl.Callback):
             assert self.folder is not None
             self.signals.leave(wanted - STOP, self.folder / "last.ckpt")
 
+    def _is_cut(self, trainer: pl.Trainer) -> bool:
+        """Whether training that ends now leaves an epoch that can be gone on with."""
+        window_is_closed = (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        return window_is_closed and not trainer.is_last_batch and not self._is_off(trainer)
+
     def _is_interval_over(self, trainer: pl.Trainer) -> bool:
-        steps, seconds = parse_interval(self.interval)
+        steps, seconds = self.interval
         if steps is not None:
             return trainer.global_step - self.saved_step >= steps
         return time.monotonic() - self.saved_time >= seconds
@@ -222,8 +225,7 @@ class Checkpointing(pl.Callback):
         text = f"{errors[0]}; the checkpoints written before are kept"
         if self.failures >= MAX_FAILURES:
             raise OSError(f"{text}; {self.failures} failures in a row: training stops")
-        bar = trainer.progress_bar_callback
-        (bar.print if bar else print)(f"warning: {text}; training goes on")
+        trainer.lightning_module.print(f"warning: {text}; training goes on")
 
     def _is_off(self, trainer: pl.Trainer) -> bool:
         return bool(trainer.fast_dev_run) or trainer.state.fn != "fit"  # type: ignore[attr-defined]
@@ -234,6 +236,14 @@ class Checkpointing(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_key = state_dict["best_key"]
         self.is_best_due = state_dict["is_best_due"]
+
+
+def is_validation_due(trainer: pl.Trainer) -> bool:
+    """Whether a validation follows the batch just done, also where training goes on."""
+    loop = trainer.fit_loop
+    last = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else loop.batch_idx
+    every = trainer.val_check_batch  # None where validations go by the clock
+    return every is not None and (last + 1) % every == 0
 
 
 def parse_interval(text: str) -> tuple[int | None, float]:

@@ -1,6 +1,5 @@
 """Stops when the monitored metric no longer improves."""
 
-import difflib
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -46,7 +45,11 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            check_monitor(self.monitor, pl_module.metric_names, "early_stopping")
+            pl_module.check_monitor("early_stopping", self.monitor)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on with the patience of this run, which may be another than the checkpoint's."""
+        super().load_state_dict(state_dict | {"patience": self.patience})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("val/") and not trainer.enable_validation:
@@ -58,19 +61,3 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
 def better_direction(monitor: str) -> Literal["min", "max"]:
     """Losses and errors are to fall, every other metric is to rise."""
     return "min" if monitor.endswith(("loss", "error")) else "max"
-
-
-def check_monitor(monitor: str, available: list[str], group: str) -> None:
-    """Finds a misspelt metric before training instead of after the first epoch.
-
-    Raises:
-        ValueError: No step logs that name; the nearest one and all names are given.
-    """
-    if monitor in available:
-        return
-    near = difflib.get_close_matches(monitor, available, n=1, cutoff=0.3)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(
-        f"--{group}.monitor {monitor}: nothing logs that name{hint} "
-        f"(available: {', '.join(available)})"
-    )

@@ -1,5 +1,6 @@
 """Exponential moving average of the weights: what is validated, saved, tested and exported."""
 
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,7 +20,7 @@ class EMA(WeightAveraging):
     def __init__(self, enabled: bool = False, decay: float = 0.999) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"--ema.decay must be between 0 and 1, got {decay}")
-        super().__init__(avg_fn=AverageFunction(decay))
+        super().__init__(avg_fn=partial(moving_average, decay))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -35,14 +36,11 @@ class EMA(WeightAveraging):
             super().on_load_checkpoint(trainer, pl_module, checkpoint)
 
 
-class AverageFunction:
-    """average, current, number averaged so far -> new average (all of one shape)."""
-
-    def __init__(self, decay: float) -> None:
-        self.decay = decay
-
-    def __call__(self, average: Tensor, current: Tensor, num_averaged: Tensor | int) -> Tensor:
-        decay = min(self.decay, (1 + int(num_averaged)) / (10 + int(num_averaged)))
-        if not average.is_floating_point():
-            return current  # counters such as BatchNorm's number of batches
-        return torch.lerp(current, average, decay)
+def moving_average(
+    decay: float, average: Tensor, current: Tensor, num_averaged: Tensor | int
+) -> Tensor:
+    """The new average, of the shape of both; `num_averaged` counts those before."""
+    if not average.is_floating_point():
+        return current  # counters such as BatchNorm's number of batches
+    rising = (1 + int(num_averaged)) / (10 + int(num_averaged))
+    return torch.lerp(current, average, min(decay, rising))

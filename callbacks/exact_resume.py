@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Timer
 
 KEY = "exact_resume"
 BATCHES = "epoch_loop.batch_progress"
@@ -44,8 +45,10 @@ class ExactResume(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         loops = checkpoint["loops"]["fit_loop"]
-        position = position_in_epoch(loops)
-        if trainer.state.fn != "fit" or position is None or position % accumulation(trainer):
+        position = position_in_epoch(loops, trainer.should_stop)
+        if trainer.state.fn != "fit" or position is None:
+            return
+        if position % trainer.accumulate_grad_batches:
             return
         set_between_steps(loops, position)
         checkpoint[KEY] = {
@@ -64,13 +67,12 @@ class ExactResume(pl.Callback):
         self.loaded = checkpoint.get(KEY)
         if self.loaded is None:
             trainer.print("resuming inexactly: the checkpoint was not taken between two steps")
-        # here, since a run that has only its test left begins no training
-        if self.loaded is not None and self.metrics is not None and self.loaded["metrics"]:
-            self.metrics.restore(self.loaded["metrics"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.loaded is None:
             return
+        if self.metrics is not None and self.loaded["metrics"]:
+            self.metrics.restore(self.loaded["metrics"])
         position = self.loaded["position"]
         if position:
             loader: Any = trainer.train_dataloader
@@ -86,52 +88,65 @@ class ExactResume(pl.Callback):
             restore_random_states(trainer, self.loaded["random_states"])
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self.loaded is not None:  # else Lightning skips torch's plateau schedule in this epoch
-            trainer.fit_loop.restarting = False
+            # not by its property, which where steps are counted would set it, also on other loops
+            trainer.fit_loop._restarting = False
             self.loaded = None
 
 
-def accumulation(trainer: pl.Trainer) -> int:
-    """Batches of an optimizer step."""
-    return int(trainer.accumulate_grad_batches)
+class TimeLimit(Timer):
+    """Lightning's --max_time, which here ends training between two optimizer steps only."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        done = trainer.fit_loop.batch_idx + 1
+        if done % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            super().on_train_batch_end(trainer, *args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.time_remaining() is None else super().state_dict()
 
 
-def position_in_epoch(loops: dict[str, Any]) -> int | None:
+def position_in_epoch(loops: dict[str, Any], is_stopping: bool = False) -> int | None:
     """Batches of the current epoch that are done; None where a step or an epoch's end is going on.
 
     Args:
         loops: State of Lightning's fit loop.
+        is_stopping: Whether this is the last batch that is trained on, as far as is known.
     """
     epoch, batch = loops[EPOCHS]["current"], loops[BATCHES]["current"]
     if epoch["started"] == epoch["processed"] == epoch["completed"]:
         return 0  # between two epochs
+    if epoch["started"] == epoch["processed"]:  # at the end of an epoch, which may be cut short
+        return None if loops[BATCHES]["is_last_batch"] else batch["completed"]
     is_before_batch = batch["ready"] - 1 == batch["started"] == batch["completed"]
-    return batch["completed"] if is_before_batch and epoch["started"] > epoch["processed"] else None
+    is_after_last = is_stopping and batch["ready"] == batch["completed"]
+    return batch["completed"] if is_before_batch or is_after_last else None
 
 
 def set_between_steps(loops: dict[str, Any], position: int) -> None:
     """Rewrites counters of a state in which a batch or an epoch has been announced but not begun.
 
-    In mid-epoch they become what Lightning itself saves at the end of a batch, which it completes
-    when it resumes; at position 0 all epochs so far are complete.
+    In mid-epoch, also where a limit has just ended training, they become what Lightning itself
+    saves at the end of a batch, which it completes when it resumes; at position 0 all epochs so
+    far are complete.
     """
     if position == 0:
         for counts in loops[EPOCHS].values():
             counts["ready"] = counts["started"]
         return
-    batches = loops[BATCHES]
+    batches, epochs = loops[BATCHES], loops[EPOCHS]
+    is_announced = batches["current"]["ready"] > batches["current"]["started"]
+    if is_announced or epochs["current"]["processed"] > epochs["current"]["completed"]:
+        # counted again when it resumes; not yet counted before a validation
+        loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
     batches["is_last_batch"] = False
     for counts in (batches["total"], batches["current"]):
-        counts["ready"] -= 1
+        counts["ready"] = counts["started"]
         counts["completed"] -= 1
-    loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1  # counted again when it resumes
+    for counts in epochs.values():
+        counts["processed"] = counts["completed"]
 
 
 def random_states(trainer: pl.Trainer) -> list[dict[str, Any]]:

@@ -69,7 +69,6 @@ class GradientCheck(pl.Callback):
                 "--gradient_check needs every_n_steps >= 1 and tolerance between 0 and 1; "
                 f"got {every_n_steps}, {tolerance}"
             )
-        self.enabled = enabled
         self.before_fit = before_fit
         self.every_n_steps = every_n_steps
         self.tolerance = tolerance
@@ -91,14 +90,14 @@ class GradientCheck(pl.Callback):
         self.check_model = check_model
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not (self.enabled and trainer.is_global_zero):
+        if not trainer.is_global_zero:
             return  # rank 0 works alone: no collective may follow
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         check = self.check_model if self.before_fit and trainer.global_step == 0 else None
         if check is not None and data is not None:
             batch = data.example_batch()
             for line in check(pl_module.model, batch, pl_module.device, self.tolerance):
-                self.say(trainer, line)
+                pl_module.print(f"gradient check: {line}")
         # elsewhere a rank holds only a part of each weight
         self.measures = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
         if self.measures:
@@ -133,7 +132,7 @@ class GradientCheck(pl.Callback):
             hook.remove()
         step, self.step, self.activation_hooks = self.step, None, []
         if step is not None and step.columns:
-            self.report(trainer, trainer.global_step - 1, step.layers(self.dead))
+            self.report(trainer, pl_module, trainer.global_step - 1, step.layers(self.dead))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         for hook in self.optimizer_hooks + self.activation_hooks:
@@ -143,10 +142,12 @@ class GradientCheck(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         self.on_train_end(trainer, pl_module)
 
-    def report(self, trainer: pl.Trainer, step: int, layers: Sequence[Layer]) -> None:
+    def report(
+        self, trainer: pl.Trainer, pl_module: Any, step: int, layers: Sequence[Layer]
+    ) -> None:
         """Writes a measurement to gradients.csv and the loggers, and says what is wrong."""
         for line in self.verdicts(layers):
-            self.say(trainer, f"step {step}: {line}")
+            pl_module.print(f"gradient check: step {step}: {line}")
         if self.folder is not None:
             path = self.folder / "gradients.csv"
             header = [] if path.exists() else [("step", *Layer._fields)]
@@ -181,11 +182,6 @@ class GradientCheck(pl.Callback):
             if named:
                 lines.append(f"{kind}: {', '.join(named)}; {remedy}")
         return lines
-
-    def say(self, trainer: pl.Trainer, message: str) -> None:
-        """Prints one line, above the progress bar where there is one."""
-        bar = trainer.progress_bar_callback
-        (bar.print if bar else print)(f"gradient check: {message}")
 
 
 class StepNorms:

@@ -17,11 +17,8 @@ class LearningCurves(pl.Callback):
     def __init__(self, enabled: bool = True) -> None:
         self.folder: Path | None = None
 
-    def bind(self, folder: Path | None) -> None:
-        self.folder = folder
-
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if trainer.is_global_zero and self.folder is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
                 draw_learning_curves(metrics, self.folder / "learning_curves.png")

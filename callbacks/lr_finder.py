@@ -59,20 +59,15 @@ class LRFinder(pl.Callback):
                 f">= {MIN_POINTS}, smoothing {smoothing} > 0 and divergence_factor "
                 f"{divergence_factor} > 1"
             )
-        self.enabled = enabled
         self.lrs = np.geomspace(min_lr, max_lr, num_steps)
         self.min_batches = min_batches
         self.smoothing = smoothing
         self.divergence_factor = divergence_factor
         self.lr: float | None = None
-        self.folder: Path | None = None
-
-    def bind(self, folder: Path | None) -> None:
-        """Says where lr_finder.csv and lr_finder.png go."""
-        self.folder = folder
+        self.folder: Path | None = None  # for lr_finder.csv and lr_finder.png
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not (self.enabled and pl_module.lr_is_auto):
+        if not pl_module.lr_is_auto:
             return
         start, reason = time.perf_counter(), self.why_not(trainer)
         if reason is None:
@@ -84,10 +79,8 @@ class LRFinder(pl.Callback):
             if trainer.is_global_zero:
                 self.record(trainer, losses)
             reason += f"; {len(losses)} rates in {time.perf_counter() - start:.1f} s"
-        if trainer.is_global_zero:
-            what = "keeps" if self.lr is None or trainer.ckpt_path else "found"
-            say = bar.print if (bar := trainer.progress_bar_callback) else print
-            say(f"lr finder: {what} {pl_module.base_lr:.2e} ({reason})")
+        what = "keeps" if self.lr is None or trainer.ckpt_path else "found"
+        pl_module.print(f"lr finder: {what} {pl_module.base_lr:.2e} ({reason})")
 
     def state_dict(self) -> dict[str, Any]:
         return {"lr": self.lr}

@@ -23,6 +23,12 @@ class MetricsCsv(Logger):
         self.path = path
         self.columns = list(FIRST_COLUMNS)
         self.rows: list[dict[str, str]] = []
+        if path is not None and path.is_file():  # of a run that goes on, if only with its test
+            lines = path.read_text(errors="replace").splitlines()
+            columns, *rows = [*csv.reader(lines)] or [[]]
+            if columns[:2] == FIRST_COLUMNS:  # else damaged: a checkpoint holds the rows as well
+                self.columns = columns
+                self.rows = [dict(zip(columns, row, strict=False)) for row in rows if len(row) > 1]
 
     @property
     def name(self) -> str:
@@ -66,8 +72,4 @@ class MetricsCsv(Logger):
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on below the rows of a checkpoint; those that came after it are dropped."""
         self.columns, self.rows = list(state["columns"]), [dict(row) for row in state["rows"]]
-        self.save()
-
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
         self.save()

@@ -39,12 +39,7 @@ class NonFinite(pl.Callback):
         self.good_step = trainer.global_step
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: Any,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if (batch_idx + 1) % self.every_n_steps == 0 or trainer.is_last_batch:
             self.look(trainer, pl_module)

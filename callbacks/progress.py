@@ -11,7 +11,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from torch import Tensor
 
 REDRAW_SECONDS = 0.2
 SHOWN = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "lr")
@@ -24,20 +25,17 @@ class EpochProgress(ProgressBar):
         super().__init__()
         self.console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
         self.bar: Progress | None = None
-        self.enabled = True
+        self.is_enabled = True
         self.last_draw = 0.0
         self.epoch_started = 0.0
 
-    def enable(self) -> None:
-        self.enabled = True
-
     def disable(self) -> None:
         """Lightning calls this on every rank but the first."""
-        self.enabled = False
+        self.is_enabled = False
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Prints a line above the bar."""
-        if self.enabled:
+        if self.is_enabled:
             self.console.print(*args, markup=False)
 
     # ---- training ----------------------------------------------------------------------
@@ -49,17 +47,10 @@ class EpochProgress(ProgressBar):
         self.epoch_started = time.perf_counter()
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._is_time_to_draw():
-            loss = float(outputs["loss"]) if isinstance(outputs, dict) else float("nan")
-            text = f"epoch {trainer.current_epoch + 1}  loss {loss:.4f}"
-            self._draw(text, batch_idx + 1, trainer.num_training_batches)
+        text = f"epoch {trainer.current_epoch + 1}"
+        self._draw(text, batch_idx + 1, trainer.num_training_batches, outputs and outputs["loss"])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         seconds = time.perf_counter() - self.epoch_started
@@ -72,31 +63,17 @@ class EpochProgress(ProgressBar):
     # ---- evaluation --------------------------------------------------------------------
 
     def on_validation_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
     ) -> None:
-        if self._is_time_to_draw():
-            self._draw("validating", batch_idx + 1, trainer.num_val_batches[dataloader_idx])
+        self._draw("validating", index + 1, trainer.num_val_batches[0])
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start(trainer.num_test_batches[0])
 
     def on_test_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
     ) -> None:
-        if self._is_time_to_draw():
-            self._draw("testing", batch_idx + 1, trainer.num_test_batches[dataloader_idx])
+        self._draw("testing", index + 1, trainer.num_test_batches[0])
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
@@ -110,14 +87,9 @@ class EpochProgress(ProgressBar):
 
     def _start(self, total: float) -> None:
         self._stop()
-        if not (self.enabled and self.console.is_terminal):
+        if not (self.is_enabled and self.console.is_terminal):
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
+        columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, transient=True, auto_refresh=False)
         self.bar.start()
         self.bar.add_task("", total=total)
@@ -127,11 +99,11 @@ class EpochProgress(ProgressBar):
             self.bar.stop()
             self.bar = None
 
-    def _is_time_to_draw(self) -> bool:
-        return self.bar is not None and time.perf_counter() - self.last_draw > REDRAW_SECONDS
-
-    def _draw(self, text: str, completed: int, total: float) -> None:
-        assert self.bar is not None
+    def _draw(self, text: str, completed: int, total: float, loss: Tensor | None = None) -> None:
+        if self.bar is None or time.perf_counter() - self.last_draw <= REDRAW_SECONDS:
+            return
+        if loss is not None:
+            text += f"  loss {float(loss):.4f}"  # read only now, since the device has to wait
         self.last_draw = time.perf_counter()
         task = self.bar.task_ids[0]
         self.bar.update(task, description=text, completed=completed, total=total, refresh=True)

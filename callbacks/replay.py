@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from torch import nn
 
 # network, network -> loss; returns a finding with `rows`, or None
@@ -47,14 +48,22 @@ class Replay(pl.Callback):
                 return pl_module.criterion(logits, targets).mean()
 
         finding = self.find(pl_module.model, loss_of)
-        if finding is not None:
-            ids = sample_ids(trainer, batch_idx)
-            shown = [ids[row] for row in finding.rows] if finding.rows else ids
-            what = "samples" if finding.rows else "one of the samples"
-            raise Reproduced(
-                f"step {trainer.global_step}, batch {batch_idx} of epoch {trainer.current_epoch}: "
-                f"first value that is not finite in the {finding}; {what} {short(shown)} of train"
-            )
+        answers: list[str | None] = [finding and self.describe(trainer, batch_idx, finding)]
+        if trainer.world_size > 1:  # all ranks end, or one would wait for the others
+            answers *= trainer.world_size
+            torch.distributed.all_gather_object(answers, answers[trainer.global_rank])
+        for answer in filter(None, answers):
+            raise Reproduced(answer)
+
+    def describe(self, trainer: pl.Trainer, batch_idx: int, finding: Any) -> str:
+        """One sentence: where it was found, and in which samples of this rank."""
+        ids = sample_ids(trainer, batch_idx)
+        shown = [ids[row] for row in finding.rows] if finding.rows else ids
+        what = "samples" if finding.rows else "one of the samples"
+        return (
+            f"step {trainer.global_step}, batch {batch_idx} of epoch {trainer.current_epoch}: "
+            f"first value that is not finite in the {finding}; {what} {short(shown)} of train"
+        )
 
 
 def sample_ids(trainer: pl.Trainer, batch_idx: int) -> list[int]:

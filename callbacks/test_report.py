@@ -23,18 +23,14 @@ class TestReport(pl.Callback):
     __test__ = False  # not a test case of pytest
 
     def __init__(self, enabled: bool = True) -> None:
-        self.folder: Path | None = None
-
-    def bind(self, folder: Path | None) -> None:
-        """Says where files go; without a folder only the table is printed."""
-        self.folder = folder
+        self.folder: Path | None = None  # without one only the table is printed
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
         report, names = pl_module.reports["test"], pl_module.class_names
         print_report(report, names)
-        if self.folder is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if self.folder is not None:
             values = report_values(report, names)
             (self.folder / "test.json").write_text(json.dumps(values, indent=1, ensure_ascii=False))
             draw_confusion_matrix(report.confusion, names, self.folder / "confusion_matrix.png")

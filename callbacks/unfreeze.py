@@ -29,7 +29,7 @@ class Unfreeze(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Freezes only now: DDP must have seen every parameter, or never averages its gradient."""
-        if self.is_frozen(trainer.current_epoch):
+        if trainer.current_epoch < self.epoch:
             wrapped = trainer.strategy.model
             if isinstance(wrapped, DistributedDataParallel) and not wrapped.find_unused_parameters:
                 raise ValueError(
@@ -41,9 +41,6 @@ class Unfreeze(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.current_epoch == self.epoch:
             set_frozen(pl_module, False)
-
-    def is_frozen(self, epoch: int) -> bool:
-        return epoch < self.epoch
 
 
 def set_frozen(module: nn.Module, frozen: bool) -> None:

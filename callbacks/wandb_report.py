@@ -36,22 +36,13 @@ class WandbReport(pl.Callback):
         self.folder: Path | None = None
         self.run: Any = None
 
-    def bind(self, folder: Path | None) -> None:
-        self.folder = folder
-
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
 
     def on_test_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: Any,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
     ) -> None:
         if self.run is None or len(self.rows) >= MAX_TABLE_ROWS:
             return
@@ -63,11 +54,10 @@ class WandbReport(pl.Callback):
     ) -> list[list[Any]]:
         """A row a sample: true class, predicted class, its probability and, if asked, a picture."""
         probabilities, predictions = logits.float().softmax(dim=1).max(dim=1)
+        columns = (targets.tolist(), predictions.tolist(), probabilities.tolist())
         rows: list[list[Any]] = [
             [class_names[target], class_names[prediction], round(probability, 6)]
-            for target, prediction, probability in zip(
-                targets.tolist(), predictions.tolist(), probabilities.tolist(), strict=True
-            )
+            for target, prediction, probability in zip(*columns, strict=True)
         ]
         if self.log_samples:
             import wandb
@@ -86,20 +76,11 @@ class WandbReport(pl.Callback):
         report = pl_module.reports["test"]
         columns: list[str | int] = ["true", "predicted", "probability"]
         columns += ["sample"] if self.log_samples else []
-        self.run.log(
-            {
-                "test/predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS]),
-                "test/confusion_matrix": wandb.Table(
-                    columns=["true class", *pl_module.class_names],
-                    data=[
-                        [name, *row]
-                        for name, row in zip(
-                            pl_module.class_names, report.confusion.tolist(), strict=True
-                        )
-                    ],
-                ),
-            }
-        )
+        predictions = wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])
+        names = pl_module.class_names
+        counts = [[n, *row] for n, row in zip(names, report.confusion.tolist(), strict=True)]
+        confusion = wandb.Table(columns=["true class", *names], data=counts)
+        self.run.log({"test/predictions": predictions, "test/confusion_matrix": confusion})
         picture = self.folder / "confusion_matrix.png" if self.folder else None
         if picture is not None and picture.is_file():
             self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
@@ -124,9 +105,7 @@ class WandbReport(pl.Callback):
             self.run = None
 
 
-def build_wandb_logger(
-    folder: Path | None, project: str, experiment: str, run_id: str | None = None
-) -> WandbLogger:
+def build_wandb_logger(folder: Path | None, project: str, experiment: str) -> WandbLogger:
     """The logger of this run: online only with a key, and silent on the screen.
 
     Raises:
@@ -138,7 +117,7 @@ def build_wandb_logger(
         project=project,
         name=folder.name if folder else None,
         group=experiment,
-        id=run_id or (folder.name if folder else None),
+        id=folder.name if folder else None,
         resume="allow",
         save_dir=str(folder) if folder else ".",
         offline=offline,

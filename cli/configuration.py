@@ -6,7 +6,7 @@ there are.
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +167,11 @@ def check_values(configuration: Configuration) -> list[str]:
     attempts: list[Callable[[], Any]] = [
         lambda: build_optimizer(dummy, False, **configuration["optimizer"]),
         lambda: Schedule(optimizer, 100, **configuration["schedule"]),
-        lambda: build_callbacks(configuration),
+        lambda: check_callbacks(configuration),
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
         lambda: check_numbers(configuration),
         lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
-        lambda: check_interval(configuration["checkpoint_every"]),
     ]
     problems = []
     for attempt in attempts:
@@ -183,11 +182,10 @@ def check_values(configuration: Configuration) -> list[str]:
     return problems
 
 
-def check_interval(text: str) -> None:
-    """The time between checkpoints, where checkpoints are written at all."""
-    if "checkpoint" in CALLBACKS:
-        checkpointing: Any = resolve_class(CALLBACKS["checkpoint"])
-        checkpointing.check_interval(text)
+def check_callbacks(configuration: Configuration) -> None:
+    """Their arguments, and the interval of checkpoints where those are written at all."""
+    if checkpoint := build_callbacks(configuration).get("checkpoint"):
+        checkpoint.bind(None, None, configuration["checkpoint_every"])
 
 
 def check_numbers(configuration: Configuration) -> None:
@@ -214,10 +212,12 @@ def build_data(configuration: Configuration) -> Any:
     return data_class(**arguments, seed=configuration["seed"])
 
 
-def build_callbacks(configuration: Configuration) -> dict[str, Any]:
-    """The enabled callbacks by name."""
+def build_callbacks(
+    configuration: Configuration, names: Collection[str] = CALLBACKS
+) -> dict[str, Any]:
+    """The enabled callbacks by name, or some of them."""
     return {
         key: resolve_class(path)(**configuration[key])
         for key, path in CALLBACKS.items()
-        if configuration[key]["enabled"]
+        if key in names and configuration[key]["enabled"]
     }

@@ -10,20 +10,9 @@ from typing import Any, Literal
 Precision = Literal[
     "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "32", "16", "bf16", "64"
 ]
-# Trainer arguments that are objects, or that this project decides itself
-NOT_FLAGS = (
-    "callbacks",
-    "logger",
-    "plugins",
-    "profiler",
-    "barebones",
-    "model_registry",
-    "use_distributed_sampler",
-    "default_root_dir",
-    "enable_checkpointing",
-    "enable_autolog_hparams",
-    "log_every_n_steps",
-)
+CheckData = Literal["fast", "full", "off", False]  # YAML reads an unquoted off as False
+Profiler = Literal["simple", "advanced", "pytorch"]
+LoggerName = Literal["csv", "wandb", "tensorboard"]
 
 
 @dataclass(frozen=True)
@@ -47,12 +36,7 @@ FLAGS: dict[str, list[Flag]] = {
         ours("allow_changes", bool, False, "resume although settings change what is learnt"),
         ours("replay", str | None, None, "repeat the step that a replay file holds, and name it"),
         ours("test_only", str | None, None, "only test this checkpoint, on its own data"),
-        ours(
-            "check_data",
-            Literal["fast", "full", "off", False],  # YAML reads an unquoted off as False
-            "fast",
-            "look at the data before training: what is at hand, every file too (full), or nothing",
-        ),
+        ours("check_data", CheckData, "fast", "look at the data first; full opens every file, too"),
         ours("seed", int, 0, "seed of weights, splits, order, augmentation and dropout"),
         ours("experiment", str | None, None, "name of the runs' folder; default DATA-MODEL"),
         ours("runs_dir", str, "runs", "folder that holds all experiments"),
@@ -72,9 +56,7 @@ FLAGS: dict[str, list[Flag]] = {
         Flag("min_epochs", int | None, None, "epochs at least"),
         Flag("max_steps", int, -1, "optimizer steps at most; -1 is no limit"),
         Flag("min_steps", int | None, None, "optimizer steps at least"),
-        ours(
-            "checkpoint_every", str, "5min", "steps (500) or time (30s, 5min) between checkpoints"
-        ),
+        ours("checkpoint_every", str, "5min", "steps (500) or time (30s) between checkpoints"),
         Flag("max_time", str | None, None, "time at most, as DD:HH:MM:SS"),
     ],
     "Step": [
@@ -101,20 +83,10 @@ FLAGS: dict[str, list[Flag]] = {
         Flag("detect_anomaly", bool, False, "autograd names the operation that made a NaN (slow)"),
         Flag("inference_mode", bool, True, "evaluate in inference mode instead of no_grad"),
         Flag("reload_dataloaders_every_n_epochs", int, 0, "build the loaders anew every n epochs"),
-        ours(
-            "profiler",
-            Literal["simple", "advanced", "pytorch"] | None,
-            None,
-            "time each part; written to the run folder",
-        ),
+        ours("profiler", Profiler | None, None, "time each part; written to the run folder"),
     ],
     "Screen and logs": [
-        ours(
-            "logger",
-            Literal["csv", "wandb", "tensorboard"],
-            "csv",
-            "where to log besides metrics.csv",
-        ),
+        ours("logger", LoggerName, "csv", "where to log besides metrics.csv"),
         Flag("enable_progress_bar", bool | None, None, "show progress"),
         Flag("enable_model_summary", bool | None, None, "print the network's layers and sizes"),
     ],

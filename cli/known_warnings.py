@@ -12,12 +12,8 @@ KNOWN: list[tuple[type[Warning], str, str]] = [
     (UserWarning, r"The '\w+' does not have many workers", r"pytorch_lightning\."),
     # Every logged value is already reduced over ranks (see Classifier._log_epoch).
     (UserWarning, r"It is recommended to use `self.log\(.*sync_dist=True", r"pytorch_lightning\."),
-    # Evaluation is sharded without padding by our own sampler.
-    (UserWarning, r"Using `DistributedSampler` with the dataloaders", r"pytorch_lightning\."),
-    # Nothing is logged by step.
-    (UserWarning, r"The number of training batches \(\d+\) is smaller", r"pytorch_lightning\."),
-    # Resuming goes on in the same folder on purpose.
-    (UserWarning, r"Checkpoint directory .* exists and is not empty", r"pytorch_lightning\."),
+    # A replay leaves out callbacks on purpose; what a resumed run changes is shown as a table.
+    (UserWarning, r"Be aware that when using `ckpt_path`", r"pytorch_lightning\."),
     # The fit's loaders belong to the datamodule; Lightning warns about a state it does not need.
     (UserWarning, r"You're resuming from a checkpoint that ended before", r"pytorch_lightning\."),
     # A gradient scaler may skip the very first step; Lightning steps the schedule all the same.

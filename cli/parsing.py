@@ -6,7 +6,7 @@ precedence and one place that finds mistakes. Every mistake is found before any 
 
 import os
 from argparse import ArgumentError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -101,20 +101,25 @@ def read_file(path: str) -> list[Setting]:
 
 def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
     """Flattens nested values into settings; no file may allow itself to run other code."""
-    found = [Setting(plain_name(name), text, source) for name, text in _flatten(content, "")]
+    found = [Setting(plain_name(n), as_text(v), source) for n, v in flatten(content).items()]
     return [setting for setting in found if setting.name != "allow_external_code"]
 
 
-def _flatten(content: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
-    for key, value in content.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{name}.")
-        elif isinstance(value, str):
-            yield name, value
-        else:
-            text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-            yield name, text.removesuffix("\n").removesuffix("\n...")
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        is_group = isinstance(value, Mapping)
+        found |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
+    return found
+
+
+def as_text(value: Any) -> str:
+    """A value as it would be given on the command line."""
+    if isinstance(value, str):
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def plain_name(name: str) -> str:

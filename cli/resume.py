@@ -14,13 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cli.parsing import flatten, read_file
 from lightning_modules.deployed import check_weights, misplaced
 
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
 # settings and groups that decide where and how something runs or is shown, not what is learnt
 WITHOUT_EFFECT = frozenset(
     [
-        *("experiment", "runs_dir", "logger", "wandb", "profiler", "check_data"),
+        *("experiment", "runs_dir", "logger", "wandb", "profiler", "check_data", "max_time"),
         *("enable_progress_bar", "enable_model_summary", "checkpoint_every", "export"),
         *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
@@ -122,26 +123,9 @@ def same(one: str, other: str) -> bool:
 
 def stored_settings(path: Path) -> dict[str, str]:
     """The settings of a run's config.yaml as text."""
-    from cli.parsing import read_file
-
     if not path.is_file():
         return {}
     return {setting.name: setting.value for setting in read_file(str(path))}
-
-
-def is_without_effect(name: str) -> bool:
-    return name in WITHOUT_EFFECT or name.partition(".")[0] in WITHOUT_EFFECT
-
-
-def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name."""
-    found: dict[str, Any] = {}
-    for name, value in configuration.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 def check_same_model(path: str, checkpoint: Mapping[str, Any], model: Any) -> None:
@@ -192,15 +176,16 @@ def check_changes(
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed or cannot be.
     """
-    old, new = flat(before), flat(now)
+    old, new = flatten(before), flatten(now)
     changed = {n: (old[n], new[n]) for n in new if n in old and old[n] != new[n]}
     if not changed:
         return
     table = Table(title="changed on resume", title_justify="left", box=None, pad_edge=False)
     for column in ("setting", "before", "now", "effect"):
         table.add_column(column)
-    neutral = LENGTHS if new["schedule.name"] in LENGTHLESS and not new["schedule.warmup"] else ()
-    effective = [name for name in changed if not is_without_effect(name) and name not in neutral]
+    is_lengthless = new["schedule.name"] in LENGTHLESS and not new["schedule.warmup"]
+    neutral = WITHOUT_EFFECT.union(LENGTHS if is_lengthless else ())
+    effective = [name for name in changed if not {name, name.partition(".")[0]} & neutral]
     for name, (was, value) in changed.items():
         effect = "changes the training" if name in effective else "none on what is learnt"
         if name in ("accelerator", "devices", "num_nodes", "strategy"):

@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
-from datamodules.packed_images import keep_batch
 
 
 class LazyLoader(DataLoader):
@@ -78,3 +77,8 @@ class LazyLoading(pl.LightningDataModule):
             for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
                 self.trainer.print(line)
         return loader
+
+
+def keep_batch(batch: Any) -> Any:
+    """The collate function of datasets that already return whole batches."""
+    return batch

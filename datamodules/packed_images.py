@@ -154,11 +154,6 @@ class ImageDataset(Dataset):
         return images, targets, torch.from_numpy(draws)
 
 
-def keep_batch(batch: Any) -> Any:
-    """The collate function of datasets that already return whole batches."""
-    return batch
-
-
 def map_images(path: str, targets: np.ndarray, rows: np.ndarray | None = None) -> PackedImages:
     return PackedImages(np.load(path, mmap_mode="r"), targets, rows)
 

@@ -55,16 +55,11 @@ def recomputing_forward(block: nn.Module, *inputs: Any, **options: Any) -> Any:
 @contextmanager
 def frozen_batch_statistics(block: nn.Module) -> Iterator[None]:
     """Keeps the recomputation from counting a batch twice in BatchNorm's running statistics."""
-    norms = [
-        part
-        for part in block.modules()
-        if isinstance(part, _BatchNorm) and part.running_mean is not None
-    ]
-    kept = [[buffer.clone() for buffer in norm.buffers()] for norm in norms]
+    norms = [part for part in block.modules() if isinstance(part, _BatchNorm)]
+    kept = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     try:
         yield
     finally:
         with torch.no_grad():
-            for norm, buffers in zip(norms, kept, strict=True):
-                for buffer, value in zip(norm.buffers(), buffers, strict=True):
-                    buffer.copy_(value)
+            for buffer, value in kept:
+                buffer.copy_(value)

@@ -6,6 +6,7 @@ the device and are read once an epoch, which is both exact and faster than per-s
 N batch, K classes.
 """
 
+import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -132,6 +133,20 @@ class Classifier(pl.LightningModule):
         names = self.train_counts.scalar_names()
         return [f"{split}/{name}" for split in ("train", "val") for name in names]
 
+    def check_monitor(self, group: str, monitor: str) -> None:
+        """Finds a misspelt metric before training instead of after the first epoch.
+
+        Raises:
+            ValueError: No step logs that name; the nearest one and all names are given.
+        """
+        names = self.metric_names
+        if monitor not in names:
+            near = difflib.get_close_matches(monitor, names, n=1, cutoff=0.3)
+            raise ValueError(
+                f"--{group}.monitor {monitor}: nothing logs that name"
+                f"{f'; did you mean {near[0]}?' if near else ''} (available: {', '.join(names)})"
+            )
+
     def on_train_start(self) -> None:
         if self.resumed_counts is not None and self.trainer.is_global_zero:
             for name, value in self.resumed_counts.items():
@@ -147,8 +162,9 @@ class Classifier(pl.LightningModule):
             self._log_training()
 
     def on_train_epoch_end(self) -> None:
-        if self.train_counts.update_called:  # the epoch was cut short
+        if not self.trainer.is_last_batch:  # the epoch was cut short
             self._log_training()
+        self.train_counts.reset()
 
     def _log_training(self) -> None:
         self._log_report("train", self.train_counts)
@@ -159,6 +175,7 @@ class Classifier(pl.LightningModule):
             self.val_counts.reset()
             return
         report = self._log_report("val", self.val_counts)
+        self.val_counts.reset()
         self.validated = {
             "scores": {f"val/{name}": value for name, value in report.scalars().items()},
             "epoch": self.current_epoch,
@@ -170,10 +187,10 @@ class Classifier(pl.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self._log_report("test", self.test_counts)
+        self.test_counts.reset()
 
     def _log_report(self, split: str, counts: ClassificationCounts) -> ClassificationReport:
         report = counts.report()
-        counts.reset()
         self.reports[split] = report
         self._log_epoch({f"{split}/{name}": value for name, value in report.scalars().items()})
         return report

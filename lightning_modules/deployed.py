@@ -230,22 +230,13 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
         for name, value in checkpoint["state_dict"].items()
         if name.startswith(STATE_PREFIX)
     }
-    load_weights(module, weights, description["network"]["name"])
+    check_weights(module, weights, description["network"]["name"])
+    module.load_state_dict(weights)
     return module.float().eval()
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], network_name: str) -> None:
-    """Strict `load_state_dict` whose error is one readable message.
-
-    Raises:
-        ValueError: A name is missing or unexpected, or a shape differs.
-    """
-    check_weights(module, weights, network_name)
-    module.load_state_dict(weights, strict=True)
-
-
 def check_weights(module: nn.Module, weights: Mapping[str, Any], network_name: str) -> None:
-    """The check of `load_weights` alone.
+    """Says in one readable message why weights do not fit, before torch does in many.
 
     Raises:
         ValueError: A name is missing or unexpected, is no tensor, or a shape differs.

@@ -1,19 +1,18 @@
 """Is a model's backward right? Compares gradients with finite differences, in float64.
 
 Works on copies, on a few samples, with dropout and BatchNorm frozen, at several step sizes and at
-a point moved off exact kinks, so that ReLU and max-pooling raise no alarm. Knows torch only.
+a point moved off exact kinks, so that ReLU and max-pooling raise no alarm. Knows no trainer.
 
 N batch, K classes.
 """
 
-import contextlib
 import copy
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -47,7 +46,7 @@ def check_model(
     inputs = batch[0] if isinstance(batch[0], (tuple, list)) else (batch[0],)
     inputs = [x[:MAX_SAMPLES].to(device) for x in inputs]
     targets = batch[1][:MAX_SAMPLES].to(device)
-    with same_random_state(device), torch.enable_grad():
+    with isolate_rng(), torch.enable_grad():
         lines = check_connections(copy.deepcopy(model).to(device), inputs, targets)
         double = frozen(copy.deepcopy(model).to(device).double())
         try:
@@ -190,15 +189,3 @@ def frozen(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.RNNBase):
             module.training, module.dropout = True, 0.0
     return model
-
-
-@contextlib.contextmanager
-def same_random_state(device: torch.device) -> Iterator[None]:
-    """Puts the random state of Python, NumPy and torch back."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

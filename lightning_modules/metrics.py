@@ -16,6 +16,7 @@ from torchmetrics import Metric
 
 UNIT = 2.0**24
 NUM_BINS = 15
+TOP_K = 5  # a sample counts for top-k accuracy if its class is among the k likeliest
 
 
 class ClassificationCounts(Metric):
@@ -23,7 +24,6 @@ class ClassificationCounts(Metric):
 
     Args:
         num_classes: K.
-        top_k: A sample counts for top-k accuracy if its class is among the k likeliest.
     """
 
     full_state_update = False
@@ -31,10 +31,9 @@ class ClassificationCounts(Metric):
     bins: Tensor  # int64 [3,B]: samples, correct ones, sum of confidences in units
     totals: Tensor  # int64 [3]: sum of losses in units, samples with non-finite loss, top-k hits
 
-    def __init__(self, num_classes: int, top_k: int = 5) -> None:
+    def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.num_classes = num_classes
-        self.top_k = min(top_k, num_classes)
         zeros = {"confusion": (num_classes, num_classes), "bins": (3, NUM_BINS), "totals": (3,)}
         for name, shape in zeros.items():
             self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
@@ -60,7 +59,7 @@ class ClassificationCounts(Metric):
         self.bins.index_add_(1, bins, values)
         finite = losses.isfinite()
         loss_units = to_units(torch.where(finite, losses, 0.0))
-        hits = (logits.topk(self.top_k, dim=1).indices == targets[:, None]).sum()
+        hits = (logits.topk(min(TOP_K, k), dim=1).indices == targets[:, None]).sum()
         self.totals += torch.stack([loss_units.sum(), (~finite).sum(), hits])
 
     def compute(self) -> dict[str, Tensor]:
@@ -70,15 +69,12 @@ class ClassificationCounts(Metric):
     def report(self) -> "ClassificationReport":
         """Metrics of all samples counted so far on all ranks."""
         counts = {name: value.cpu().numpy() for name, value in self.compute().items()}
-        return ClassificationReport(**counts, top_k=self.top_k)
+        return ClassificationReport(**counts)
 
     def scalar_names(self) -> list[str]:
         """Names of all figures that `report` gives as one number."""
-        empty = {
-            name: np.zeros(getattr(self, name).shape, dtype=np.int64)
-            for name in ("confusion", "bins", "totals")
-        }
-        return list(ClassificationReport(**empty, top_k=self.top_k).scalars())
+        empty = {name: np.zeros(np.shape(value)) for name, value in self.metric_state.items()}
+        return list(ClassificationReport(**empty).scalars())
 
 
 def to_units(values: Tensor) -> Tensor:
@@ -96,7 +92,6 @@ class ClassificationReport:
     confusion: np.ndarray
     bins: np.ndarray
     totals: np.ndarray
-    top_k: int
 
     @property
     def num_samples(self) -> int:
@@ -157,8 +152,8 @@ class ClassificationReport:
             "f1": self.macro(self.f1),
             "calibration_error": self.calibration_error,
         }
-        if len(self.confusion) > self.top_k > 1:
-            figures[f"top_{self.top_k}_accuracy"] = self.top_k_accuracy
+        if len(self.confusion) > TOP_K:
+            figures[f"top_{TOP_K}_accuracy"] = self.top_k_accuracy
         return figures
 
 

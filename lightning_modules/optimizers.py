@@ -32,8 +32,6 @@ def build_optimizer(
     Raises:
         ValueError: A value outside its range.
     """
-    if name not in FALLBACK_LR:
-        raise ValueError(f"--optimizer.name must be one of {', '.join(FALLBACK_LR)}, got {name!r}")
     if lr != "auto" and not lr > 0:
         raise ValueError(f"--optimizer.lr must be above 0 or auto, got {lr}")
     if weight_decay < 0 or not 0 <= momentum < 1 or not 0 <= beta2 < 1:

@@ -56,7 +56,7 @@ class Schedule(LRScheduler):
         min_delta: float = 1e-3,
         min_factor: float = 1e-3,
     ) -> None:
-        check_schedule(name, warmup, step_share, plateau_start, reduce_factor, patience)
+        check_schedule(warmup, step_share, plateau_start, reduce_factor, patience)
         self.name = name
         self.total_steps = total_steps
         self.warmup_steps = round(warmup * total_steps)
@@ -115,17 +115,11 @@ class Schedule(LRScheduler):
 
 
 def check_schedule(
-    name: str,
-    warmup: float,
-    step_share: float,
-    plateau_start: float,
-    reduce_factor: float,
-    patience: int,
+    warmup: float, step_share: float, plateau_start: float, reduce_factor: float, patience: int
 ) -> None:
     problems = [
         f"--schedule.{flag} must be {wanted}, got {value}"
         for flag, value, fits, wanted in (
-            ("name", name, name in FACTORS, f"one of {', '.join(FACTORS)}"),
             ("warmup", warmup, 0 <= warmup < 1, "a share of all steps, 0 to below 1"),
             ("step_share", step_share, 0 < step_share <= 1, "a share of all steps above 0"),
             ("plateau_start", plateau_start, 0 <= plateau_start <= 1, "a share, 0 to 1"),
@@ -153,10 +147,6 @@ def _progress(step: int, first: int, last: int) -> float:
     return (step - first) / max(1, last - first)
 
 
-def _constant_factor(schedule: Schedule, step: int) -> float:
-    return _warmup(schedule, step)
-
-
 def _step_factor(schedule: Schedule, step: int) -> float:
     return _warmup(schedule, step) * schedule.reduce_factor ** (step // schedule.step_steps)
 
@@ -182,10 +172,10 @@ def _three_phase_factor(schedule: Schedule, step: int) -> float:
 
 
 FACTORS: dict[str, Callable[[Schedule, int], float]] = {
-    "constant": _constant_factor,
+    "constant": _warmup,
     "step": _step_factor,
     "cosine": _cosine_factor,
     "onecycle": _onecycle_factor,
-    "plateau": _constant_factor,
+    "plateau": _warmup,
     "warmup_cosine_plateau": _three_phase_factor,
 }

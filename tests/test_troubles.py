@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import predict
-from datamodules.packed_images import ImageDataset, keep_batch
+from datamodules.lazy_loader import keep_batch
+from datamodules.packed_images import ImageDataset
 from datamodules.packed_texts import TextDataset
 from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.samplers import EpochBatchSampler
 from datamodules.text_files import TextFiles
 from lightning_modules.classifier import Classifier
 from lightning_modules.networks import NETWORKS
+from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_split, tiny_trainer
 from tests.tiny_sources import write_texts
 from train import main
@@ -180,3 +182,70 @@ def test_a_fresh_process_needs_no_training_text_for_new_words(tmp_path: Path) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].split(",")[2] in ("a", "b", "c")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "limit", [["--max_steps", "80"], ["--max_time", "00:00:00:01"]], ids=["steps", "time"]
+)
+def test_a_trial_that_a_limit_ended_goes_on_as_one_long_run(
+    tmp_path: Path, limit: list[str]
+) -> None:
+    """In the middle of an epoch, with averaged weights and half an epoch between validations."""
+    arguments = ["--max_epochs", "3", "--data.batch_size", "64", "--optimizer.lr", "0.01"]
+    arguments += ["--schedule.name", "constant", "--schedule.warmup", "0", "--ema.enabled", "true"]
+    arguments += ["--val_check_interval", "0.5", "--export.enabled", "false", "--runs_dir"]
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    assert main([*arguments, whole]) == 0
+    assert main([*arguments, parts, *limit]) == 0
+    (trial,) = Path(parts).glob("*/*/checkpoints/last.ckpt")
+    stopped = torch.load(trial, weights_only=True)
+    assert stopped["exact_resume"]["position"] > 0
+    unlimited = [limit[0], "-1" if limit[0] == "--max_steps" else "null"]
+    assert main([*arguments, parts, "--resume", str(trial), *unlimited]) == 0
+    (long,) = Path(whole).glob("*/*/checkpoints/last.ckpt")
+    expected, found = (torch.load(path, weights_only=True) for path in (long, trial))
+    assert stopped["global_step"] < found["global_step"]
+    for name in ("state_dict", "current_model_state", "optimizer_states", "exact_resume"):
+        assert_equal(found[name], expected[name], name)
+    tables = [(path.parents[1] / "metrics.csv").read_text() for path in (long, trial)]
+    assert tables[0] == tables[1]
+
+
+BROKEN_ON_RANK_1 = """
+import torch
+from lightning_modules.networks.small_cnn import SmallCNN
+
+class Net(SmallCNN):
+    def __init__(self, in_channels: int, image_size: tuple[int, int], num_classes: int) -> None:
+        super().__init__(in_channels, image_size, num_classes, width=4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, images):
+        self.calls += self.training
+        if torch.distributed.is_initialized() and torch.distributed.get_rank() == 1:
+            images = torch.where(self.calls == 8, torch.inf, images.float())
+        return super().forward(images)
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_of_one_rank_is_replayed_on_all(tmp_path: Path) -> None:
+    """Rank 0 starts the ranks again; all of them end, and one message says what was found."""
+    (tmp_path / "broken_net.py").write_text(BROKEN_ON_RANK_1)
+    arguments = ["--accelerator", "cpu", "--devices", "2", "--max_epochs", "1"]
+    arguments += ["--model", "broken_net.Net", "--allow_external_code", "--checkpoint_every", "5"]
+    arguments += ["--lr_finder.enabled", "false", "--gradient_check.enabled", "false"]
+    done = subprocess.run(
+        [sys.executable, "train.py", *arguments, "--runs_dir", str(tmp_path / "runs")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("error: a loss, a gradient or a weight became NaN") == 1
+    assert "Traceback" not in done.stderr
+    found = "reproduced: step 7, batch 7 of epoch 0: first value that is not finite in the forward"
+    assert done.stdout.count(found) == 1

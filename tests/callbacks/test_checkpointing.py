@@ -164,7 +164,7 @@ def test_a_failed_write_is_said_and_training_goes_on(tmp_path: Path, capsys) -> 
         failing["left"] = left
         data = TinyImages()
         checkpointing = bound(tmp_path)
-        checkpointing.interval = "1"
+        checkpointing.interval = parse_interval("1")
         trainer = tiny_trainer(tmp_path, callbacks=[checkpointing], plugins=[Full()])
         trainer.fit(tiny_classifier(data), datamodule=data)
 

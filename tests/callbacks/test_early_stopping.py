@@ -6,11 +6,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from callbacks.early_stopping import (
-    EarlyStopping,
-    better_direction,
-    check_monitor,
-)
+from callbacks.early_stopping import EarlyStopping, better_direction
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -44,9 +40,12 @@ def test_a_misspelt_metric_is_found_before_the_first_epoch(tmp_path: Path) -> No
 
 
 def test_only_a_name_that_is_logged_is_accepted() -> None:
-    check_monitor("val/f1", ["val/loss", "val/f1"], "early_stopping")
+    data = TinyImages()
+    data.setup()
+    model = tiny_classifier(data)
+    model.check_monitor("early_stopping", "val/f1")
     with pytest.raises(ValueError, match=r"val/f2: nothing logs that name; did you mean val/f1\?"):
-        check_monitor("val/f2", ["val/loss", "val/f1"], "early_stopping")
+        model.check_monitor("early_stopping", "val/f2")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The average is what is validated, saved and tested; the weights themselves go on training."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,19 +8,19 @@ import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
-from callbacks.ema import EMA, AverageFunction
+from callbacks.ema import EMA, moving_average
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
 def test_the_decay_rises_to_its_value() -> None:
-    average = AverageFunction(0.9)
+    average = partial(moving_average, 0.9)
     zero, one = torch.zeros(1), torch.ones(1)
     for num_averaged, decay in ((0, 0.1), (8, 0.5), (1000, 0.9)):
         assert float(average(zero, one, num_averaged)) == pytest.approx(1 - decay)
 
 
 def test_counters_are_not_averaged() -> None:
-    assert AverageFunction(0.9)(torch.tensor(3), torch.tensor(8), 100) == 8
+    assert moving_average(0.9, torch.tensor(3), torch.tensor(8), 100) == 8
 
 
 def test_the_average_equals_one_computed_by_hand_and_is_what_is_tested(tmp_path: Path) -> None:

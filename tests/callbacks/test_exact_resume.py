@@ -1,6 +1,7 @@
 """A run stopped anywhere and resumed ends with the bits of one that was never stopped."""
 
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
+from callbacks.early_stopping import EarlyStopping
 from callbacks.ema import EMA
-from callbacks.exact_resume import ExactResume, position_in_epoch, set_between_steps
+from callbacks.exact_resume import ExactResume, TimeLimit, position_in_epoch, set_between_steps
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
 from tests.same_bits import assert_equal
@@ -49,6 +51,19 @@ class StopAt(pl.Callback):
         raise SystemExit(128 + number)
 
 
+class BatchClock(TimeLimit):
+    """A clock that goes on by a second a batch."""
+
+    batches = 0
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.batches += 1
+        super().on_train_batch_end(*args, **kwargs)
+
+    def time_elapsed(self, stage: str = "train") -> float:
+        return self._offset + self.batches
+
+
 def fit(
     folder: Path, make_data: Any, model: dict[str, Any], stop: int | None, arguments: dict[str, Any]
 ) -> bool:
@@ -66,10 +81,16 @@ def fit(
     signals = StopAt(stop)
     checkpointing.bind(folder, signals, interval="2")
     metrics = MetricsCsv(folder / "metrics.csv")
-    averaging = [EMA(enabled=True, decay=0.9)] if arguments.pop("ema", False) else []
+    others: list[pl.Callback] = []
+    if arguments.pop("ema", False):
+        others.append(EMA(enabled=True, decay=0.9))
+    if seconds := arguments.pop("seconds", None):
+        others.append(BatchClock(timedelta(seconds=seconds)))
+    if patience := arguments.pop("patience", None):
+        others.append(EarlyStopping(patience=patience, min_delta=9.0))  # all count as no better
     trainer = tiny_trainer(
         folder,
-        callbacks=[ExactResume(metrics), signals, checkpointing, *averaging],
+        callbacks=[ExactResume(metrics), signals, checkpointing, *others],
         logger=metrics,
         plugins=[AtomicCheckpointIO()],
         **arguments,
@@ -133,6 +154,10 @@ def check(tmp_path: Path, make_data: Any, model: dict, arguments: dict, stops: l
     finished = [fit(parts, make_data, model, stop, arguments) for stop in stops]
     assert not finished[0]
     assert fit(parts, make_data, model, None, arguments)
+    assert_same_run(parts, whole)
+
+
+def assert_same_run(parts: Path, whole: Path) -> None:
     expected = torch.load(whole / "last.ckpt", weights_only=True)
     found = torch.load(parts / "last.ckpt", weights_only=True)
     for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch"):
@@ -176,6 +201,45 @@ def test_a_schedule_that_goes_by_epochs(tmp_path: Path) -> None:
     (state,) = torch.load(tmp_path / "parts/last.ckpt", weights_only=True)["lr_schedulers"]
     assert state["last_epoch"] == 3
     assert state["_last_lr"] == [0.025]  # not lowered by the first epoch, but by both others
+
+
+WITHOUT_LENGTH = {"model": {"dropout": 0.5}}
+CUT = {  # after so many batches, and so many optimizer steps
+    "crops": (lambda: TinyImages(crop_padding=1), WITHOUT_LENGTH, {}, (8, 8), (16, 16)),
+    # time runs out within a window, which is then trained to its end
+    "windows": (TinyImages, WITHOUT_LENGTH, {"accumulate_grad_batches": 4}, (9, 3), (15, 5)),
+    "average": (TinyImages, WITHOUT_LENGTH, {"ema": True}, (8, 8), (16, 16)),
+    "plateau": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (8, 8), (16, 16)),
+    "at a validation": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (9, 9), (16, 16)),
+    "at an epoch's end": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (12, 12), (16, 16)),
+}
+
+
+@pytest.mark.parametrize("limit", ["seconds", "max_steps"])
+@pytest.mark.parametrize("name", CUT)
+def test_a_larger_limit_goes_on_in_the_same_epoch(tmp_path: Path, name: str, limit: str) -> None:
+    """A limit reached in mid-epoch is only a stop, whatever was reported or validated for it."""
+    make_data, model, arguments, *cuts = CUT[name]
+    short, long = ({"max_epochs": 3, **arguments, limit: cut[limit == "max_steps"]} for cut in cuts)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert fit(whole, make_data, model, None, long)
+    assert fit(parts, make_data, model, None, short)
+    table = (parts / "metrics.csv").read_text()
+    assert fit(parts, make_data, model, None, short)  # nothing is left to do
+    assert (parts / "metrics.csv").read_text() == table
+    assert fit(parts, make_data, model, None, long)
+    assert_same_run(parts, whole)
+
+
+def test_more_patience_goes_on_in_the_same_epoch(tmp_path: Path) -> None:
+    arguments = {"max_epochs": 3, "val_check_interval": 0.5}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert fit(whole, TinyImages, WITHOUT_LENGTH, None, arguments | {"patience": 50})
+    assert fit(parts, TinyImages, WITHOUT_LENGTH, None, arguments | {"patience": 2})
+    stopped = torch.load(parts / "last.ckpt", weights_only=True)
+    assert (stopped["global_step"], stopped["exact_resume"]["position"]) == (9, 3)
+    assert fit(parts, TinyImages, WITHOUT_LENGTH, None, arguments | {"patience": 50})
+    assert_same_run(parts, whole)
 
 
 def progress(ready: int, started: int, completed: int) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def fit(
         data, model={"dropout": 0.3}, optimizer={"lr": lr, "name": optimizer}, schedule={}
     )
     if finder is not None:
-        finder.bind(folder)
+        finder.folder = folder
     callbacks = [] if finder is None else [finder]
     trainer = tiny_trainer(folder, callbacks=callbacks, **arguments)
     trainer.fit(module, datamodule=data, ckpt_path=ckpt_path)
@@ -284,7 +284,7 @@ def test_broken_loss_keeps_the_rate_and_saves_the_curve(
         module, "training_loss", lambda batch: module.logits(batch[0]).sum() * np.nan
     )
     finder = LRFinder()
-    finder.bind(tmp_path)
+    finder.folder = tmp_path
     tiny_trainer(tmp_path, callbacks=[finder]).fit(module, datamodule=data)
     assert (
         "keeps 1.00e-03 (the loss is not finite after 0 rates; 1 rates" in capsys.readouterr().out
@@ -394,7 +394,7 @@ class PictureLogger(TensorBoardLogger):
 
 def test_curve_goes_to_table_picture_and_logger(tmp_path: Path) -> None:
     finder = LRFinder()
-    finder.bind(tmp_path)
+    finder.folder = tmp_path
     finder.lr = 1e-3
     logger = PictureLogger()
     finder.record(SimpleNamespace(loggers=[logger]), curve()[:50].tolist())  # type: ignore[arg-type]

@@ -46,6 +46,19 @@ def test_a_resumed_run_goes_on_below(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 999, b"\xff\n,\n", b"epoch,step,a\n0\n0,5\n1,2,3,4\n"]
+)
+def test_a_damaged_file_does_not_stop_a_resumed_run(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    log = MetricsCsv(path)
+    log.log_metrics({"epoch": 2, "a": 0.5}, step=7)
+    log.save()
+    assert rows_of(path)[-1] == {"epoch": "2", "step": "7", "a": "0.5"}
+    assert all(row["step"] for row in rows_of(path))
+
+
 def test_values_survive_to_nine_digits(tmp_path: Path) -> None:
     log = MetricsCsv(tmp_path / "metrics.csv")
     log.log_metrics({"a": 0.123456789}, step=1)

@@ -40,7 +40,7 @@ class FakeRun:
 @pytest.fixture
 def report(tmp_path: Path) -> WandbReport:
     part = WandbReport()
-    part.bind(tmp_path)
+    part.folder = tmp_path
     part.run = FakeRun()
     return part
 

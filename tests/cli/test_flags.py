@@ -4,10 +4,25 @@ import inspect
 
 import pytorch_lightning as pl
 
-from cli.flags import NOT_FLAGS, all_flags
+from cli.flags import all_flags
 
 TRAINER = inspect.signature(pl.Trainer.__init__).parameters
 OUR_DEFAULTS = {"max_epochs"}
+
+# Trainer arguments that are objects, or that this project decides itself
+NOT_FLAGS = (
+    "callbacks",
+    "logger",
+    "plugins",
+    "profiler",
+    "barebones",
+    "model_registry",
+    "use_distributed_sampler",
+    "default_root_dir",
+    "enable_checkpointing",
+    "enable_autolog_hparams",
+    "log_every_n_steps",
+)
 
 
 def test_every_trainer_argument_is_a_flag_or_left_out_on_purpose() -> None:

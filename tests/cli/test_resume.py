@@ -82,6 +82,7 @@ def test_the_newest_whole_one_is_taken(checkpoint: Path) -> None:
 
 BEFORE = {
     "max_epochs": 2,
+    "max_time": None,
     "seed": 0,
     "logger": "csv",
     "schedule": {"name": "cosine", "warmup": 0.1},
@@ -99,6 +100,7 @@ STEADY = BEFORE | {"schedule": {"name": "constant", "warmup": 0.0}}
         (BEFORE, {"max_epochs": 3}, False, "another max_epochs would not be the same"),
         (BEFORE, {"max_epochs": 3}, True, None),
         (STEADY, {"max_epochs": 3}, False, None),
+        (BEFORE, {"max_time": "00:01:00:00"}, False, None),  # it ends a run, and changes no rate
         (BEFORE, {"seed": 1, "logger": "wandb"}, False, "another seed would not be the same"),
         (BEFORE, {"optimizer": {"name": "sgd", "lr": 0.1}}, True, "cannot change optimizer.name"),
     ],

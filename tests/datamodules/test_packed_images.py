@@ -10,11 +10,11 @@ from torch.utils.data import DataLoader
 
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
+from datamodules.lazy_loader import keep_batch
 from datamodules.packed_images import (
     FileImages,
     ImageDataset,
     PackedImages,
-    keep_batch,
     map_images,
     pixel_hash,
 )

@@ -15,8 +15,8 @@ def logits_and_targets(num_samples: int, num_classes: int, seed: int = 0):
     return logits, targets
 
 
-def count(logits, targets, batch_size, num_classes, top_k=5) -> ClassificationReport:
-    counts = ClassificationCounts(num_classes, top_k)
+def count(logits, targets, batch_size, num_classes) -> ClassificationReport:
+    counts = ClassificationCounts(num_classes)
     for part, labels in zip(logits.split(batch_size), targets.split(batch_size), strict=True):
         losses = torch.nn.functional.cross_entropy(part, labels, reduction="none")
         counts.update(part, labels, losses)

@@ -60,7 +60,6 @@ def test_scaling_and_clipping_decide_about_fusing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "adam"}, "--optimizer.name must be one of adamw, sgd, got 'adam'"),
         ({"lr": -1.0}, "--optimizer.lr must be above 0 or auto, got -1.0"),
         ({"lr": float("nan")}, "--optimizer.lr must be above 0"),
         ({"momentum": 1.0}, "momentum and beta2 in \\[0, 1\\)"),
