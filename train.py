@@ -208,7 +208,7 @@ def explain(
     path = last.with_name(f"replay-step-{steps[1]}.ckpt")
     replay = {"replay": dict(zip(("first_step", "last_step"), steps, strict=True))}
     AtomicCheckpointIO().save_checkpoint(read_checkpoint(last) | replay, path)
-    words = ["--replay", str(shortest(path))]
+    words = ["--replay", shortest(path).as_posix()]
     words += ["--allow_external_code"] * configuration["allow_external_code"]
     print(f"not finite: repeat it with:\n  python train.py {shlex.join(words)}", flush=True)
     if trainer.world_size == 1:
@@ -216,10 +216,11 @@ def explain(
         run_replay(configuration, build_model(configuration, data), data, str(path))
     elif trainer.num_nodes > 1 or trainer.strategy.launcher is None:
         print("not repeated at once: what started these ranks has to start them again")
+    elif configuration["sync_batchnorm"]:  # ranks could wait for one that has found the value
+        print("not repeated at once: with SyncBatchNorm it might hang")
     else:  # Lightning started the other ranks, and does so again for a process without a rank
         environment = {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES}
-        command = [sys.executable, str(PROJECT / "train.py"), *words]
-        subprocess.run(command, env=environment, check=False)
+        subprocess.run([sys.executable, PROJECT / "train.py", *words], env=environment, check=False)
 
 
 def run_replay(configuration: Configuration, model: Classifier, data: Any, path: str) -> int:
@@ -237,7 +238,7 @@ def run_replay(configuration: Configuration, model: Classifier, data: Any, path:
             print(f"reproduced: {found}")
         return 0
     trainer.print(f"not reproduced: steps {replay.first_step} to {replay.last_step} were finite")
-    return 1
+    return 1 if is_rank_zero() else 0
 
 
 def bind_callbacks(

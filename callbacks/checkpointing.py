@@ -99,7 +99,7 @@ class Checkpointing(pl.Callback):
                 leftover.unlink(missing_ok=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self.saved_time = time.monotonic()
+        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
         # here, since Lightning has just set its own handlers
         if self.signals is not None and not self._is_off(trainer):
             self.signals.defer()
@@ -133,7 +133,7 @@ class Checkpointing(pl.Callback):
             self._look_for_best(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.monitor.startswith("train/"):
+        if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
         if not self._is_cut(trainer):
             return

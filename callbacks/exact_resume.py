@@ -53,7 +53,10 @@ class ExactResume(pl.Callback):
         set_between_steps(loops, position)
         checkpoint[KEY] = {
             "position": position,
-            "random_states": random_states(trainer),
+            # those in use are only put back at the first batch, see below
+            "random_states": self.loaded["random_states"]
+            if self.loaded
+            else random_states(trainer),
             "metrics": None if self.metrics is None else self.metrics.state(),
         }
 
@@ -67,6 +70,15 @@ class ExactResume(pl.Callback):
         self.loaded = checkpoint.get(KEY)
         if self.loaded is None:
             trainer.print("resuming inexactly: the checkpoint was not taken between two steps")
+        if self.metrics is not None:  # as it stands, where only the test is left
+            table = self.metrics.state()
+            if self.loaded is None:
+                done = [
+                    row for row in table["rows"] if int(row["step"]) < checkpoint["global_step"]
+                ]
+                self.metrics.restore(table | {"rows": done})
+            elif not table["rows"]:  # the checkpoint comes from another folder
+                self.metrics.restore(self.loaded["metrics"] or table)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.loaded is None:
@@ -117,7 +129,8 @@ def position_in_epoch(loops: dict[str, Any], is_stopping: bool = False) -> int |
     """
     epoch, batch = loops[EPOCHS]["current"], loops[BATCHES]["current"]
     if epoch["started"] == epoch["processed"] == epoch["completed"]:
-        return 0  # between two epochs
+        is_whole = loops[BATCHES]["is_last_batch"] or not batch["completed"]
+        return 0 if is_whole else None  # between two epochs, or cut within a step
     if epoch["started"] == epoch["processed"]:  # at the end of an epoch, which may be cut short
         return None if loops[BATCHES]["is_last_batch"] else batch["completed"]
     is_before_batch = batch["ready"] - 1 == batch["started"] == batch["completed"]

@@ -28,7 +28,11 @@ class MetricsCsv(Logger):
             columns, *rows = [*csv.reader(lines)] or [[]]
             if columns[:2] == FIRST_COLUMNS:  # else damaged: a checkpoint holds the rows as well
                 self.columns = columns
-                self.rows = [dict(zip(columns, row, strict=False)) for row in rows if len(row) > 1]
+                self.rows = [
+                    dict(zip(columns, row, strict=False))
+                    for row in rows
+                    if row[1:2] and row[1].isdecimal()
+                ]
 
     @property
     def name(self) -> str:

@@ -167,7 +167,8 @@ def check_values(configuration: Configuration) -> list[str]:
     attempts: list[Callable[[], Any]] = [
         lambda: build_optimizer(dummy, False, **configuration["optimizer"]),
         lambda: Schedule(optimizer, 100, **configuration["schedule"]),
-        lambda: check_callbacks(configuration),
+        lambda: build_callbacks(configuration),
+        lambda: check_interval(configuration["checkpoint_every"]),
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
         lambda: check_numbers(configuration),
@@ -182,10 +183,10 @@ def check_values(configuration: Configuration) -> list[str]:
     return problems
 
 
-def check_callbacks(configuration: Configuration) -> None:
-    """Their arguments, and the interval of checkpoints where those are written at all."""
-    if checkpoint := build_callbacks(configuration).get("checkpoint"):
-        checkpoint.bind(None, None, configuration["checkpoint_every"])
+def check_interval(text: str) -> None:
+    """The time between checkpoints, unless the callback that writes them was deleted."""
+    if "checkpoint" in CALLBACKS:
+        resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
 
 
 def check_numbers(configuration: Configuration) -> None:

@@ -72,7 +72,7 @@ class LazyLoading(pl.LightningDataModule):
         """Training's loader; prints, once and on rank 0, what the user should know about it."""
         if self.trainer is not None and not self.is_told:
             self.is_told = True
-            count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]  # a sampler of ours
+            count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]
             dropped = f"{count} training {self.kind}s an epoch are left out: too few for a batch"
             for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
                 self.trainer.print(line)

@@ -248,6 +248,6 @@ def read_evaluation(path: Path, sha256: str) -> Evaluation:
 
 
 def eager_runner(load: Loader, names: list[str]) -> Runner:
-    """The checkpoint itself, for the benchmark."""
+    """The checkpoint itself."""
     module: nn.Module = load()[0]
     return tensor_runner(module, names)

@@ -27,6 +27,7 @@ from exporters.verdict import FAILED, UNAVAILABLE, Evidence, Limits, Verdict, ju
 from exporters.verify import prove, score_test
 
 QAT = "onnx-int8-qat"
+TESTING = "testing"
 SPARE_BYTES = 50_000_000
 
 
@@ -140,7 +141,10 @@ class Pipeline:
 
     def child(self, title: str, function: Callable[..., Any], *arguments: Any) -> Any:
         log = self.logs / f"{title.replace(' ', '-')}.log"
-        timeout = self.settings.timeout * (1 + self.settings.qat_epochs * (QAT in title))
+        steps = 1 + self.settings.qat_epochs * (QAT in title)
+        if title == TESTING:  # one child for eager and all formats
+            steps = 1 + len(self.outcomes)
+        timeout = self.settings.timeout * steps
         columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
         hidden = not self.console.is_terminal
         with Progress(*columns, console=self.console, transient=True, disable=hidden) as progress:
@@ -153,8 +157,9 @@ class Pipeline:
         if reason is not None:
             return Outcome(Verdict(UNAVAILABLE, [reason]))
         samples = self.settings.samples
-        parts = self.key, self.settings.opset, self.settings.qat_epochs if name == QAT else ""
-        key = self.key and " ".join(map(str, parts))
+        opset = self.settings.opset if name.startswith("onnx") else ""
+        epochs = self.settings.qat_epochs if name == QAT else ""
+        key = self.key and f"{self.key} {opset} {epochs}"
         known = proven.recall(samples, key, name)
         if known is not None and stage.recover(name, known["files"]):
             self.console.print(f"{name}: already proven, not made again")
@@ -242,7 +247,7 @@ class Pipeline:
         if not samples.is_file():
             return {}
         try:
-            return self.child("testing", score_test, self.load, paths, spec, samples)
+            return self.child(TESTING, score_test, self.load, paths, spec, samples)
         except ChildError as error:
             self.console.print(f"no figures of the test set: {error}", markup=False)
             return {}

@@ -148,9 +148,8 @@ class Classifier(pl.LightningModule):
             )
 
     def on_train_start(self) -> None:
-        if self.resumed_counts is not None and self.trainer.is_global_zero:
-            for name, value in self.resumed_counts.items():
-                setattr(self.train_counts, name, value.to(self.device))
+        if self.resumed_counts is not None:  # sums over all ranks, which rank 0 goes on with
+            self.train_counts.restore(self.resumed_counts if self.trainer.is_global_zero else {})
         self.resumed_counts = None
         if self.optimizer_changed:
             self._apply_configured_optimizer()

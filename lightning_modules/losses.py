@@ -51,7 +51,9 @@ class ClassificationLoss(nn.Module):
         )
 
 
-def scaled_class_weights(wanted: str | Sequence[float], counts: np.ndarray) -> np.ndarray:
+def scaled_class_weights(
+    wanted: Literal["balanced"] | Sequence[float], counts: np.ndarray
+) -> np.ndarray:
     """float64 [K] with a mean of 1 over the samples, given int64 [K] sample counts."""
     num_classes = len(counts)
     if isinstance(wanted, str):

@@ -6,6 +6,7 @@ how samples were batched, in which order they came, or on how many ranks they we
 N batch, K classes, B confidence bins.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,12 @@ class ClassificationCounts(Metric):
     def compute(self) -> dict[str, Tensor]:
         """The counts, summed over ranks."""
         return {"confusion": self.confusion, "bins": self.bins, "totals": self.totals}
+
+    def restore(self, counts: Mapping[str, Tensor]) -> None:
+        """Goes on from earlier counts, as `compute` gave them."""
+        for name, value in counts.items():
+            setattr(self, name, value.to(self.device))
+        self._update_count = 1  # not empty: `compute` needs no warning
 
     def report(self) -> "ClassificationReport":
         """Metrics of all samples counted so far on all ranks."""

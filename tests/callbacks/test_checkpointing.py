@@ -68,6 +68,29 @@ def test_best_and_last_are_written_and_foreign_files_stay(tmp_path: Path) -> Non
         assert torch.equal(last["state_dict"][name], value)
 
 
+@pytest.mark.parametrize("limit", ["max_steps", "should_stop"])
+def test_an_epoch_cut_short_has_no_training_value_to_compare(tmp_path: Path, limit: str) -> None:
+    others = [StopAfter(8)] if limit == "should_stop" else []
+    steps = {"max_epochs": 2} if others else {"max_steps": 8, "max_epochs": -1}
+    checkpointing = bound(tmp_path, monitor="train/loss")
+    fit(tmp_path, checkpointing, others=others, **steps)
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] == 8
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["global_step"] == 6
+
+    (tmp_path / "short").mkdir()
+    checkpointing = bound(tmp_path / "short", monitor="train/loss")
+    fit(tmp_path, checkpointing, others=[StopAfter(2)], max_epochs=2)
+    assert checkpointing.best_path == tmp_path / "short" / "last.ckpt"
+
+
+class StopAfter(pl.Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step >= self.step
+
+
 def test_the_best_is_kept_when_training_gets_worse(tmp_path: Path) -> None:
     """The rate explodes in the last epoch; the exported and tested weights are those before."""
 

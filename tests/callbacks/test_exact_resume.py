@@ -190,6 +190,11 @@ def test_every_place_in_a_run(tmp_path: Path, stop: int) -> None:
     check(tmp_path, lambda: TinyImages(crop_padding=1), DROPOUT, arguments, stops=[stop])
 
 
+@pytest.mark.parametrize("stop", range(8))
+def test_stopped_again_before_the_first_step(tmp_path: Path, stop: int) -> None:
+    check(tmp_path, TinyImages, DROPOUT, {}, stops=[stop, 0])
+
+
 @pytest.mark.parametrize("stop", [0, 6])
 def test_at_the_start_of_an_epoch_where_steps_are_counted(tmp_path: Path, stop: int) -> None:
     arguments = {"max_steps": 16, "max_epochs": -1}
@@ -242,6 +247,31 @@ def test_more_patience_goes_on_in_the_same_epoch(tmp_path: Path) -> None:
     assert_same_run(parts, whole)
 
 
+def test_an_epoch_that_ends_within_a_window_is_not_called_exact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"max_epochs": 3, "accumulate_grad_batches": 2, "val_check_interval": 3}
+    assert fit(tmp_path, TinyImages, WITHOUT_LENGTH, None, arguments | {"patience": 2})
+    stopped = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert "exact_resume" not in stopped
+    steps = stopped["global_step"]
+    assert fit(tmp_path, TinyImages, WITHOUT_LENGTH, None, arguments | {"patience": 50})
+    assert "resuming inexactly" in capsys.readouterr().out
+    rows = [line.split(",") for line in (tmp_path / "metrics.csv").read_text().splitlines()[1:]]
+    numbers = [int(row[1]) for row in rows]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] > steps
+
+
+def test_a_checkpoint_from_elsewhere_brings_its_rows(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert fit(here, TinyImages, WITHOUT_LENGTH, None, {"max_epochs": 2})
+    there.mkdir()
+    (here / "last.ckpt").rename(there / "last.ckpt")
+    assert fit(there, TinyImages, WITHOUT_LENGTH, None, {"max_epochs": 2})  # nothing is left to do
+    assert (there / "metrics.csv").read_text() == (here / "metrics.csv").read_text()
+
+
 def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
     counts = {"ready": ready, "started": started, "processed": completed, "completed": completed}
     return {"total": dict(counts), "current": dict(counts)}
@@ -255,12 +285,13 @@ def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
         ((2, 2, 1), (4, 3, 3), 3),  # before the fourth batch
         ((2, 2, 1), (3, 3, 3), None),  # validation after the third
         ((2, 2, 1), (3, 3, 2), None),  # at the end of the third
+        ((1, 1, 1), (3, 3, 3), None),  # training was ended after the third
     ],
 )
 def test_only_states_between_steps_have_a_position(epoch, batch, position) -> None:
     loops = {
         "epoch_progress": progress(*epoch),
-        "epoch_loop.batch_progress": progress(*batch) | {"is_last_batch": True},
+        "epoch_loop.batch_progress": progress(*batch) | {"is_last_batch": batch[0] == 6},
         "epoch_loop.state_dict": {"_batches_that_stepped": 9},
     }
     assert position_in_epoch(loops) == position

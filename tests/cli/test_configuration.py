@@ -1,10 +1,11 @@
-"""What the configuration fills in by itself."""
+"""What the configuration fills in by itself, and refuses."""
 
 from pathlib import Path
 
 import pytest
 
 from cli.configuration import configure
+from cli.problems import UsageError
 
 WEIGHTS = "ResNet18_Weights.IMAGENET1K_V1"
 NETWORK = ["--model", "torchvision", "--model.architecture", "resnet18"]
@@ -38,3 +39,10 @@ def test_a_file_of_weights_brings_none(tmp_path: Path) -> None:
 
 def test_data_without_such_a_setting_is_left_alone() -> None:
     assert "weights" not in configure([*NETWORK, "--model.weights", WEIGHTS])["data"]
+
+
+def test_every_bad_value_is_told_at_once() -> None:
+    bad = ["--checkpoint_every", "soon", "--early_stopping.patience", "0", "--optimizer.lr", "-1"]
+    with pytest.raises(UsageError) as caught:
+        configure(bad)
+    assert len(caught.value.problems) == 3
