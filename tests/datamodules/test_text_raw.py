@@ -4,6 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from datamodules.text_corpus import CorpusOptions, load_corpus
 from datamodules.text_layout import find_sources
@@ -34,6 +35,7 @@ def test_texts_that_differ_in_white_space_only_have_one_hash(tmp_path: Path) -> 
     assert [int((raw.hashes == own).sum()) for own in raw.hashes] == [3, 3, 3, 1, 1]
 
 
+@pytest.mark.slow
 def test_texts_never_lie_in_memory_all_at_once(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     with path.open("w") as file:
