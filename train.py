@@ -202,8 +202,7 @@ def explain(
     steps: tuple[int, int], trainer: Any, configuration: Configuration, folder: Path | None
 ) -> None:
     """Leaves a file that repeats the failing step, and repeats it once to say where it fails."""
-    last = folder / "checkpoints" / "last.ckpt" if folder else None
-    if last is None or not last.is_file():
+    if not (folder and (last := folder / "checkpoints" / "last.ckpt").is_file()):
         return
     path = last.with_name(f"replay-step-{steps[1]}.ckpt")
     replay = {"replay": dict(zip(("first_step", "last_step"), steps, strict=True))}

@@ -51,12 +51,11 @@ class ExactResume(pl.Callback):
         if position % trainer.accumulate_grad_batches:
             return
         set_between_steps(loops, position)
+        # those of a checkpoint count until they are put back, at the first batch
+        states = self.loaded["random_states"] if self.loaded else random_states(trainer)
         checkpoint[KEY] = {
             "position": position,
-            # those in use are only put back at the first batch, see below
-            "random_states": self.loaded["random_states"]
-            if self.loaded
-            else random_states(trainer),
+            "random_states": states,
             "metrics": None if self.metrics is None else self.metrics.state(),
         }
 
@@ -73,9 +72,8 @@ class ExactResume(pl.Callback):
         if self.metrics is not None:  # as it stands, where only the test is left
             table = self.metrics.state()
             if self.loaded is None:
-                done = [
-                    row for row in table["rows"] if int(row["step"]) < checkpoint["global_step"]
-                ]
+                steps = checkpoint["global_step"]
+                done = [row for row in table["rows"] if int(row["step"]) < steps]
                 self.metrics.restore(table | {"rows": done})
             elif not table["rows"]:  # the checkpoint comes from another folder
                 self.metrics.restore(self.loaded["metrics"] or table)
