@@ -28,11 +28,8 @@ class MetricsCsv(Logger):
             columns, *rows = [*csv.reader(lines)] or [[]]
             if columns[:2] == FIRST_COLUMNS:  # else damaged: a checkpoint holds the rows as well
                 self.columns = columns
-                self.rows = [
-                    dict(zip(columns, row, strict=False))
-                    for row in rows
-                    if row[1:2] and row[1].isdecimal()
-                ]
+                sound = [row for row in rows if row[1:2] and row[1].isdecimal()]
+                self.rows = [dict(zip(columns, row, strict=False)) for row in sound]
 
     @property
     def name(self) -> str:

@@ -28,6 +28,7 @@ class EpochProgress(ProgressBar):
         self.is_enabled = True
         self.last_draw = 0.0
         self.epoch_started = 0.0
+        self.is_validated = False  # in this epoch
 
     def disable(self) -> None:
         """Lightning calls this on every rank but the first."""
@@ -44,7 +45,7 @@ class EpochProgress(ProgressBar):
         self._start(trainer.num_training_batches)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.epoch_started = time.perf_counter()
+        self.epoch_started, self.is_validated = time.perf_counter(), False
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -54,7 +55,9 @@ class EpochProgress(ProgressBar):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         seconds = time.perf_counter() - self.epoch_started
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        values = trainer.callback_metrics.items()  # those of the last validation stay in it
+        stale = () if self.is_validated else ("val/",)
+        metrics = {name: float(value) for name, value in values if not name.startswith(stale)}
         self.print(epoch_line(trainer.current_epoch + 1, trainer.max_epochs, metrics, seconds))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -66,6 +69,9 @@ class EpochProgress(ProgressBar):
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
     ) -> None:
         self._draw("validating", index + 1, trainer.num_val_batches[0])
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.is_validated = True
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start(trainer.num_test_batches[0])

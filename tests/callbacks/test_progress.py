@@ -32,6 +32,21 @@ def test_piped_output_is_one_line_an_epoch(tmp_path: Path, capsys) -> None:
     assert all("val/accuracy" in line and "train/loss" in line for line in lines)
 
 
+def test_an_epoch_without_a_validation_does_not_repeat_the_last_one(tmp_path: Path, capsys) -> None:
+    data = TinyImages()
+    trainer = tiny_trainer(
+        tmp_path,
+        callbacks=[EpochProgress()],
+        max_epochs=4,
+        check_val_every_n_epoch=2,
+        enable_progress_bar=True,
+    )
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert ["val/" in line for line in lines] == [False, True, False, True]
+    assert all("train/loss" in line for line in lines)
+
+
 def test_a_terminal_gets_a_bar_and_the_lines(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("callbacks.progress.REDRAW_SECONDS", 0.0)
     screen = io.StringIO()
