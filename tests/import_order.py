@@ -8,10 +8,8 @@ its violations as sentences; test_imports.py tries it on this project and on tre
 from __future__ import annotations
 
 import ast
-import io
 import os
 import sys
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -239,31 +237,3 @@ def name_violations(root: Path) -> list[str]:
         if PurePosixPath(name).stem in VAGUE_NAMES:
             found.append(f"{paths[0]} says nothing about what is in it")
     return found
-
-
-def count_lines(root: Path) -> int:
-    """Lines of code outside of tests and benchmarks: no blank lines, comments or docstrings."""
-    return sum(
-        len(code_lines((root / path).read_text(encoding="utf-8")))
-        for path in python_files(root)
-        if area(path) not in ("tests", "benchmarks")
-    )
-
-
-def code_lines(source: str) -> set[int]:
-    """Numbers of the lines that hold a statement or a part of one."""
-    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    lines = {
-        line
-        for token in tokens
-        if token.type not in (*silent, tokenize.ENDMARKER)
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
-            ast.get_docstring(node, clean=False) is not None
-        ):
-            text = node.body[0]
-            lines -= set(range(text.lineno, (text.end_lineno or text.lineno) + 1))
-    return lines
