@@ -1,14 +1,25 @@
 # Every target that runs Python first makes the environment, when it is missing or the lock changed.
 VENV ?= .venv
 ARGS ?=
+WORKERS ?= auto
 
 python = "$(VENV)/bin/python"
+# the whole suite on all cores; tests that are named start sooner in one process
+all_cores = -n $(WORKERS) --maxprocesses 8 --dist loadgroup --durations 10
 
-.PHONY: help environment train test bench torchtext lock clean
+define lint
+$(python) -m ruff check --quiet
+$(python) -m ruff format --check --quiet
+$(python) -m mypy
+endef
+
+.PHONY: help environment train test test-fast lint bench torchtext lock clean
 
 help:
 	@echo 'make train   train, test and export (ARGS="--max_epochs 3" are its flags)'
-	@echo 'make test    lint, type check and all tests (ARGS="tests/test_imports.py" go to pytest)'
+	@echo 'make test    all tests, then lint (ARGS="tests/test_imports.py" go to pytest)'
+	@echo 'make test-fast   only tests without exports, processes or real training, then lint'
+	@echo 'make lint    style and types'
 	@echo 'make bench   speed against bare Lightning and plain PyTorch'
 	@echo 'make torchtext ARGS=FILE   our tokens, ids and order against torchtext itself'
 	@echo 'make lock    requirements.lock anew from pyproject.toml (needs uv)'
@@ -22,10 +33,15 @@ train: environment
 	@$(python) train.py $(ARGS)
 
 test: environment
-	@$(python) -m ruff check --quiet
-	@$(python) -m ruff format --check --quiet
-	@$(python) -m mypy
-	@$(python) -m pytest $(ARGS)
+	@$(python) -m pytest $(if $(ARGS),$(ARGS),$(all_cores))
+	@$(lint)
+
+test-fast: environment
+	@$(python) -m pytest $(all_cores) -m "not slow" $(ARGS)
+	@$(lint)
+
+lint: environment
+	@$(lint)
 
 bench: environment
 	@$(python) -m benchmarks.training $(ARGS)

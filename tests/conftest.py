@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from exporters import process
+from tests.fresh_process import PRELOADED
+
+process.PRELOADED[:] = PRELOADED  # one fork server for exports and for scripts
+
 # Before torch or numpy is imported, and inherited by every process a test starts.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -21,6 +26,7 @@ for launched_by in ("WANDB_API_KEY", "WANDB_MODE", "SLURM_NTASKS", "WORLD_SIZE",
 
 HOME = Path(tempfile.mkdtemp(prefix="home-of-tests-"))
 os.environ["HOME"] = str(HOME)  # settings, logins and caches of whoever runs the tests stay out
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(HOME / "inductor")  # else in the system's /tmp
 
 
 def is_local(host: object) -> bool:
@@ -50,6 +56,17 @@ def refuse_network(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(refuse_network)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For `pytest -n`: long tests begin first, and a module's shared fixture is made only once."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+        if any(each.scope == "module" for definitions in fixtures for each in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

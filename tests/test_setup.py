@@ -230,21 +230,31 @@ def test_environment_may_be_a_link_to_another_disk(checkout: Checkout, tmp_path:
     assert (tmp_path / "other disk" / "bin" / "python").exists()
 
 
-def test_make_test_checks_then_tests(checkout: Checkout) -> None:
+LINT = ["ran -m ruff check --quiet", "ran -m ruff format --check --quiet", "ran -m mypy"]
+ALL_CORES = "-n auto --maxprocesses 8 --dist loadgroup --durations 10"
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "pytest_arguments"),
+    [
+        ("test", "", ALL_CORES),
+        ("test", "-x tests/test_setup.py", "-x tests/test_setup.py"),
+        ("test-fast", "", f"{ALL_CORES} -m not slow"),
+    ],
+)
+def test_make_test_tests_then_checks(
+    checkout: Checkout, target: str, arguments: str, pytest_arguments: str
+) -> None:
     checkout.python("python3", "3.12")
-    result = checkout.make("test", "ARGS=-x tests/test_setup.py")
-    assert result.stdout.splitlines()[1:] == [
-        "ran -m ruff check --quiet",
-        "ran -m ruff format --check --quiet",
-        "ran -m mypy",
-        "ran -m pytest -x tests/test_setup.py",
-    ]
+    result = checkout.make(target, f"ARGS={arguments}")
+    assert result.stdout.splitlines()[1:] == [f"ran -m pytest {pytest_arguments}", *LINT]
+    assert checkout.make("lint").stdout.splitlines() == LINT
 
 
 def test_make_alone_prints_the_targets_and_installs_nothing(checkout: Checkout) -> None:
     result = checkout.make()
     assert result.returncode == 0
-    for target in ("train", "test", "bench", "lock", "clean"):
+    for target in ("train", "test", "test-fast", "lint", "bench", "lock", "clean"):
         assert f"make {target} " in result.stdout
 
 
@@ -267,7 +277,9 @@ def test_ci_keeps_one_environment_a_lock_outside_of_the_checkout(checkout: Check
     for _ in range(2):
         result = checkout.run("bash", ".ci/run", FOUNDRY_VENV_CACHE=str(cache), CI="true")
         assert (result.returncode, result.stderr) == (0, "")
-        assert result.stdout.splitlines()[-2:] == ["ran -m pytest", "ran -m benchmarks.training"]
+        assert result.stdout.splitlines()[-5:] == [
+            f"ran -m pytest {ALL_CORES}", *LINT, "ran -m benchmarks.training",
+        ]  # fmt: skip
     assert checkout.installs() == 1
     assert not (checkout.folder / ".venv").exists()
     kept = sorted(path.name[:5] for path in cache.iterdir())

@@ -17,6 +17,7 @@ from cli.problems import is_message
 from datamodules import DATAMODULES
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
+from tests.fresh_process import run_script
 from tests.tiny_sources import write_texts
 from train import build_model, main
 
@@ -35,14 +36,19 @@ def only_run(folder: Path) -> Path:
 
 
 def train_process(folder: Path, *arguments: str, command: tuple[str, ...] = ()) -> tuple[str, str]:
-    runs = os.path.relpath(folder, ROOT)  # relative, as the default is
-    result = subprocess.run(
-        [*(command or (sys.executable,)), "train.py", "--runs_dir", runs, *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
+    """Output and errors; by a command where one is given, else in a warm process."""
+    words = ["train.py", "--runs_dir", os.path.relpath(folder, ROOT), *arguments]  # as the default
+    result = (
+        subprocess.run(
+            [*command, *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if command
+        else run_script(*words)
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout, result.stderr
@@ -53,7 +59,7 @@ def train_process(folder: Path, *arguments: str, command: tuple[str, ...] = ()) 
 
 @pytest.mark.slow
 def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: Path) -> None:
-    output, errors = train_process(tmp_path, "--max_epochs", "4")
+    output, errors = train_process(tmp_path, "--max_epochs", "4", command=(sys.executable,))
     assert errors == ""
     run = only_run(tmp_path)
     expected = [
@@ -404,18 +410,16 @@ def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000)); "
         "from train import main; sys.exit(main(sys.argv[1:]))"
     )
-    arguments = [*SHORT, *NO_EXPORT, "--runs_dir", str(tmp_path)]
-    result = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
+    (tmp_path / "small_disk.py").write_text(script)
+    runs = tmp_path / "runs"
+    result = run_script(
+        *(tmp_path / "small_disk.py", *SHORT, *NO_EXPORT, "--runs_dir", runs),
+        environment={"PYTHONPATH": str(ROOT)},
     )
     assert result.returncode == 1
     assert result.stderr.startswith("error: cannot write checkpoint")
     assert len(result.stderr.splitlines()) == 1
-    assert not list(only_run(tmp_path).glob("checkpoints/*"))
+    assert not list(only_run(runs).glob("checkpoints/*"))
 
 
 @pytest.mark.slow
@@ -431,17 +435,9 @@ def test_a_warning_of_a_users_own_network_appears(tmp_path: Path) -> None:
         "        warnings.warn('the user wants to see this')\n"
         "        return super().forward(images)\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     arguments = [*SHORT, *NO_EXPORT, "--runs_dir", str(tmp_path / "runs")]
     arguments += ["--model", "mine.net.Net", "--allow_external_code"]
-    result = subprocess.run(
-        [sys.executable, "train.py", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = run_script("train.py", *arguments, environment={"PYTHONPATH": str(tmp_path)})
     assert result.returncode == 0, result.stderr
     assert "UserWarning: the user wants to see this" in result.stderr
 

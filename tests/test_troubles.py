@@ -1,9 +1,6 @@
 """Troubles that people have with other templates and that no single file here can rule out."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +18,7 @@ from datamodules.samplers import EpochBatchSampler
 from datamodules.text_files import TextFiles
 from lightning_modules.classifier import Classifier
 from lightning_modules.networks import NETWORKS
+from tests.fresh_process import run_script
 from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_split, tiny_trainer
 from tests.tiny_sources import write_texts
@@ -79,6 +77,7 @@ if __name__ == "__main__":
     report = module.reports["test"]
     torch.save((report.num_samples, report.confusion.tolist(), report.scalars()),
                f"{sys.argv[2]}/{devices}-{trainer.global_rank}.pt")
+    trainer.strategy.barrier()  # nobody waits for rank 1 once rank 0 has ended
 """
 
 
@@ -87,12 +86,8 @@ def test_five_samples_on_two_ranks_count_as_on_one(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
     for devices in (1, 2):
-        subprocess.run(
-            [sys.executable, str(script), str(devices), str(tmp_path)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            check=True,
-            timeout=300,
-        )
+        done = run_script(script, devices, tmp_path, environment={"PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, done.stderr
     one, *two = (torch.load(tmp_path / f"{name}.pt") for name in ("1-0", "2-0", "2-1"))
     assert one[0] == 5
     for other in two:
@@ -175,11 +170,8 @@ def test_a_fresh_process_needs_no_training_text_for_new_words(tmp_path: Path) ->
     shutil.rmtree(root)
     shutil.rmtree(tmp_path / "cache")
     (tmp_path / "new.txt").write_text("entirely unheard vocabulary says c")
-    done = subprocess.run(
-        [sys.executable, "predict.py", "--model", checkpoint, "--format", "csv",
-         tmp_path / "new.txt"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    new = tmp_path / "new.txt"
+    done = run_script("predict.py", "--model", checkpoint, "--format", "csv", new)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].split(",")[2] in ("a", "b", "c")
 
@@ -236,13 +228,9 @@ def test_a_fault_of_one_rank_is_replayed_on_all(tmp_path: Path) -> None:
     arguments = ["--accelerator", "cpu", "--devices", "2", "--max_epochs", "1"]
     arguments += ["--model", "broken_net.Net", "--allow_external_code", "--checkpoint_every", "5"]
     arguments += ["--lr_finder.enabled", "false", "--gradient_check.enabled", "false"]
-    done = subprocess.run(
-        [sys.executable, "train.py", *arguments, "--runs_dir", str(tmp_path / "runs")],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    done = run_script(
+        *("train.py", *arguments, "--runs_dir", tmp_path / "runs"),
+        environment={"PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 1
     assert done.stderr.count("error: a loss, a gradient or a weight became NaN") == 1

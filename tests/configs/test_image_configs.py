@@ -1,8 +1,6 @@
 """Each configuration for images trains on a tiny slice of data of its kind."""
 
 import csv
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import torch
 from torchvision import models
 
 from tests.datamodules.pictures import cifar_parts, save_tree, write_archive, write_mnist
+from tests.fresh_process import run_script
 
 PROJECT = Path(__file__).resolve().parents[2]
 CIFAR10_PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
@@ -61,10 +60,7 @@ def test_a_configuration_trains(name, tmp_path):
         *("--limit_train_batches", "2", "--limit_val_batches", "1", "--limit_test_batches", "1"),
         *("--accelerator", "cpu", "--export.enabled", "false"),
     ]
-    result = subprocess.run(
-        [sys.executable, str(PROJECT / "train.py"), *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    result = run_script(PROJECT / "train.py", *arguments, folder=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     (metrics,) = (tmp_path / "runs").rglob("metrics.csv")
     with metrics.open() as file:

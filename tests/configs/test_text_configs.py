@@ -2,12 +2,12 @@
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.fresh_process import run_script
 
 PROJECT = Path(__file__).resolve().parents[2]
 WORDS = {"sports": "match goal team", "tech": "phone chip code"}
@@ -46,13 +46,7 @@ def test_a_configuration_trains(name: str, tmp_path: Path) -> None:
         *("--data.cache_dir", str(tmp_path / "cache"), "--runs_dir", str(tmp_path / "runs")),
         *("--accelerator", "cpu", "--export.enabled", "false", "--data.batch_size", "8"),
     ]
-    result = subprocess.run(
-        [sys.executable, "train.py", *arguments],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = run_script("train.py", *arguments)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr
     (metrics,) = (tmp_path / "runs").rglob("metrics.csv")

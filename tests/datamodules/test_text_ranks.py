@@ -1,14 +1,13 @@
 """Texts on two ranks: each is seen once, in batches of similar length, and counts once."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.fresh_process import run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +56,7 @@ if __name__ == "__main__":
              for split, r in reports.items()}
     with open(f"{root}/{devices}-{trainer.global_rank}.json", "w") as file:
         json.dump({"seen": Seen.batches, "reports": found}, file)
+    trainer.strategy.barrier()  # nobody waits for rank 1 once rank 0 has ended
 """
 
 
@@ -79,12 +79,9 @@ def run_ranks(folder: Path, devices: int, options: dict[str, Any]) -> list[dict[
     """What each rank saw and reported."""
     script = folder / "ranks.py"
     script.write_text(RANKS)
-    subprocess.run(
-        [sys.executable, str(script), str(folder), str(devices), json.dumps(options)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=True,
-        timeout=300,
-    )
+    words = script, folder, devices, json.dumps(options)
+    done = run_script(*words, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
     files = [folder / f"{devices}-{rank}.json" for rank in range(devices)]
     return [json.loads(file.read_text()) for file in files]
 
@@ -125,14 +122,7 @@ def test_two_ranks_see_each_text_once_and_report_what_one_does(
 
 def train(*arguments: str) -> str:
     """What train.py prints."""
-    result = subprocess.run(
-        [sys.executable, "train.py", "--accelerator", "cpu", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = run_script("train.py", "--accelerator", "cpu", *arguments)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
