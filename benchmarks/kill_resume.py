@@ -174,13 +174,16 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def measure(name: str, kills: int, seed: int, folder: Path) -> dict[str, Any]:
-    """One job: an undisturbed run, then the disturbed ones."""
-    whole = Runner(JOBS[name], folder / f"{name}-whole")
+def measure(
+    name: str, kills: int, seed: int, folder: Path, flags: Sequence[str] = ()
+) -> dict[str, Any]:
+    """One job, with more flags of train.py: an undisturbed run, then the disturbed ones."""
+    job = [*JOBS[name], *flags]
+    whole = Runner(job, folder / f"{name}-whole")
     whole.run()  # also fills caches
     length = whole.run()
     assert whole.folder is not None
-    disturbed = Runner(JOBS[name], folder / f"{name}-killed")
+    disturbed = Runner(job, folder / f"{name}-killed")
     tally = disturb(disturbed, whole.folder, kills, length, random.Random(seed))
     return {"job": name, "seconds": round(length, 1), "interval": INTERVAL} | tally.__dict__
 
@@ -190,13 +193,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=list(JOBS))
+    parser.add_argument("--batches", type=int, help="of an epoch; default: all")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args(argv)
     import train  # noqa: F401  # so that every forked process has it
 
     folder = Path(tempfile.mkdtemp(prefix="kill_resume-"))
     jobs = [arguments.only] if arguments.only else list(JOBS)
-    figures = [measure(name, arguments.kills, arguments.seed, folder) for name in jobs]
+    flags = ["--limit_train_batches", str(arguments.batches)] if arguments.batches else []
+    figures = [measure(name, arguments.kills, arguments.seed, folder, flags) for name in jobs]
     print(f"{'job':6} kills (while writing)  resumes  runs  most steps lost  identical")
     for row in figures:
         print(

@@ -4,8 +4,6 @@ A new line in NETWORKS or DATAMODULES is tried here without touching this file.
 """
 
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import export
 from datamodules import DATAMODULES
 from exporters.spec import ExportSpec
 from lightning_modules.classifier import Classifier
@@ -21,9 +20,6 @@ from lightning_modules.deployed import load_deployed, network_class, read_checkp
 from lightning_modules.networks import NETWORKS
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import tiny_arguments
-
-ROOT = Path(__file__).resolve().parents[1]
-
 
 # ---- data sources -------------------------------------------------------------------------
 
@@ -226,7 +222,7 @@ def save(classifier: Classifier, path: Path) -> None:
 
 @pytest.mark.slow
 def test_default_exports_equal_the_checkpoint(
-    classifier: Classifier, network_and_data: tuple[str, Any], tmp_path: Path
+    classifier: Classifier, network_and_data: tuple[str, Any], tmp_path: Path, capsys
 ) -> None:
     """export.py makes and proves the formats; 0 means that none failed."""
     data = network_and_data[1]
@@ -245,19 +241,11 @@ def test_default_exports_equal_the_checkpoint(
             total=np.array(len(batch[1])),
             **arrays,
         )
-    formats = "torchscript,pt2,onnx"
-    command = [
-        sys.executable,
-        "export.py",
-        "--ckpt",
-        str(tmp_path / "a.ckpt"),
-        "--formats",
-        formats,
-    ]
-    command += ["--allow_external_code"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count(" passed") >= 3
+    command = ["--ckpt", str(tmp_path / "a.ckpt"), "--allow_external_code"]
+    code = export.main([*command, "--formats", "torchscript,pt2,onnx"])
+    output = capsys.readouterr()
+    assert code == 0, output.out + output.err
+    assert output.out.count(" passed") >= 3
 
 
 def test_training_really_learns(tmp_path: Path) -> None:

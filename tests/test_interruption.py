@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fresh_process import PRELOADED, ROOT
+from tests.fresh_process import ROOT, fork_server, run_script
 from tests.same_bits import assert_equal
 from tests.test_train import NO_EXPORT, only_run
 from train import main
@@ -36,10 +36,8 @@ def run_train(arguments: list[str], log: str) -> None:
 
 
 def start(folder: Path, *arguments: str) -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
     words = [*ARGUMENTS, "--runs_dir", str(folder / "runs"), *arguments]
-    process = context.Process(target=run_train, args=(words, str(folder / "log")))
+    process = fork_server().Process(target=run_train, args=(words, str(folder / "log")))
     process.start()
     return process
 
@@ -242,19 +240,11 @@ def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
     words += ["--max_epochs", "4", "--limit_train_batches", "30", "--ema.enabled", "true"]
     words += ["--data.crop_padding", "1", "--accumulate_grad_batches", "2"]
 
-    def launch(runs: Path, *more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "train.py", *words, "--runs_dir", str(runs), *more],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    whole = launch(tmp_path / "whole")
-    assert "Traceback" not in whole.communicate(timeout=300)[0]
-    stopped = launch(tmp_path / "runs")
+    whole = run_script("train.py", *words, "--runs_dir", tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "train.py", *words, "--runs_dir", str(tmp_path / "runs")]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    stopped = subprocess.Popen(command, cwd=ROOT, **streams)
     for _ in range(3000):
         if any(len(t.read_text()) > 300 for t in tmp_path.glob("runs/*/*/metrics.csv")):
             break
@@ -264,9 +254,8 @@ def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
     assert stopped.returncode == 143, text
     assert text.count("stopped by SIGTERM") == 1
     assert "Traceback" not in text
-    resumed = launch(tmp_path / "runs", "--resume", "auto")
-    text = resumed.communicate(timeout=300)[0]
-    assert resumed.returncode == 0, text
+    resumed = run_script("train.py", *words, "--runs_dir", tmp_path / "runs", "--resume", "auto")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     folders = [only_run(tmp_path / name) for name in ("whole", "runs")]
     states = [torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in folders]
     for name in ("state_dict", "current_model_state", "optimizer_states", "exact_resume"):
@@ -277,6 +266,7 @@ def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_and_resumed_runs_end_with_the_same_bits() -> None:
-    command = [sys.executable, "-m", "benchmarks.kill_resume", "--kills", "5", "--only", "image"]
+    command = [sys.executable, "-m", "benchmarks.kill_resume", "--only", "image"]
+    command += ["--kills", "5", "--batches", "40"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -18,7 +18,7 @@ from datamodules.packed_images import (
     map_images,
     pixel_hash,
 )
-from datamodules.samplers import EpochBatchSampler, EpochIndices, EvaluationBatchSampler
+from datamodules.samplers import EpochIndices, EvaluationBatchSampler
 
 
 def packed(num: int = 20) -> PackedImages:
@@ -52,22 +52,6 @@ def test_a_mapped_array_travels_as_its_path(tmp_path):
     again = pickle.loads(sent)
     assert isinstance(again.images, np.memmap)
     assert np.array_equal(again.read(np.arange(2)), part.read(np.arange(2)))
-
-
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
-def test_workers_can_be_started_either_way(start_method):
-    """Nothing a loader is given holds a lambda or closure."""
-    dataset = ImageDataset(packed(), seed=1, num_draws=2)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=EpochBatchSampler(20, 5, seed=0),
-        num_workers=2,
-        multiprocessing_context=start_method,
-        collate_fn=keep_batch,
-    )
-    alone = [dataset.__getitems__(wanted) for wanted in EpochBatchSampler(20, 5, seed=0)]
-    for found, expected in zip(loader, alone, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_draws_belong_to_samples():
