@@ -6,9 +6,10 @@ Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text Classifi
 from pathlib import Path
 
 from datamodules.cache_folder import cache_folder
+from datamodules.text_columns import Columns
 from datamodules.text_datamodule import TextDataModule, fetched
 from datamodules.text_layout import find_sources
-from datamodules.text_readers import Columns, TextSource
+from datamodules.text_readers import TextSource
 
 URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 MD5 = {
@@ -25,8 +26,8 @@ class AGNews(TextDataModule):
 
     def find(self) -> dict[str, TextSource]:
         if self.root is not None:
-            return find_sources(Path(self.root), {})
+            return find_sources(Path(self.root), {}, columns=self.columns)
         folder = cache_folder(self.cache_dir) / "downloads" / "ag_news"
         for name, md5 in MD5.items():
             fetched(f"{URL}/{name}", md5, folder / name)
-        return find_sources(folder, {})
+        return find_sources(folder, {}, columns=self.columns)

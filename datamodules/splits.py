@@ -20,7 +20,7 @@ SPLIT_NAMES = {  # what files, folders and columns call them, in lower case
 
 
 def stratified_split(
-    targets: np.ndarray, fractions: Sequence[float], seed: int
+    targets: np.ndarray, fractions: Sequence[float], seed: int, groups: np.ndarray | None = None
 ) -> list[np.ndarray]:
     """Cuts samples into parts in which every class has the same share.
 
@@ -28,6 +28,8 @@ def stratified_split(
         targets: int64 [M], class of each sample.
         fractions: Share of each part; they add up to at most 1.
         seed: The same seed gives the same parts.
+        groups: [M]; samples of the same group come into the same part, in the share of the class
+            of the first of them. A group that is larger than a part comes into the last part.
 
     Returns:
         One sorted int64 index array a part, without overlap.
@@ -38,15 +40,30 @@ def stratified_split(
     if min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
         raise ValueError(f"split fractions must be >= 0 and add up to at most 1, got {fractions}")
     generator = np.random.default_rng(seed)
-    cuts = np.cumsum(fractions)
-    parts: list[list[np.ndarray]] = [[] for _ in fractions]
+    first = group_of = np.arange(len(targets))
+    sizes = np.ones(len(targets), np.int64)
+    if groups is not None:
+        first, group_of, sizes = grouped(groups)
+    part_of = np.empty(len(first), np.int64)
     for label in np.unique(targets):
-        members = generator.permutation(np.flatnonzero(targets == label))
-        edges = np.rint(np.concatenate([[0.0], cuts]) * len(members)).astype(int)
-        for part, start, stop in zip(parts, edges[:-1], edges[1:], strict=True):
-            part.append(members[start:stop])
-    nothing = np.zeros(0, np.int64)  # where there are no samples, there are no classes
-    return [np.sort(np.concatenate([nothing, *part])) for part in parts]
+        members = generator.permutation(np.flatnonzero(targets[first] == label))
+        count = sizes[members].sum()
+        members = members[np.argsort(sizes[members] > min(fractions) * count, kind="stable")]
+        ends = np.cumsum(sizes[members])
+        edges = np.rint(np.cumsum(fractions) * count)
+        part_of[members] = np.searchsorted(edges, ends - sizes[members] / 2, side="right")
+    return [np.flatnonzero(part_of[group_of] == part) for part in range(len(fractions))]
+
+
+def grouped(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First sample of each group, in this order; group of each sample; size of each group."""
+    _, first, group_of, sizes = np.unique(
+        groups, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[group_of], sizes[order]
 
 
 def stratified_subset(targets: np.ndarray, limit: int | None, seed: int = 0) -> np.ndarray:
@@ -70,11 +87,17 @@ def conflicting_pairs(hashes: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return pairs[targets[pairs[:, 0]] != targets[pairs[:, 1]]]
 
 
-def repeats(hashes: np.ndarray) -> np.ndarray:
-    """Which samples are equal to an earlier one; bool [M]."""
-    order = np.argsort(hashes, kind="stable")
+def repeats(hashes: np.ndarray, targets: np.ndarray | None = None) -> np.ndarray:
+    """Which samples are equal to an earlier one, and of its class where classes are given; bool
+    [M]."""
+    if targets is None:
+        order = np.argsort(hashes, kind="stable")
+        equal = equal_to_next(hashes[order])
+    else:
+        order = np.lexsort((targets, hashes))
+        equal = equal_to_next(hashes[order]) & equal_to_next(targets[order])
     repeated = np.zeros(len(hashes), bool)
-    repeated[order[1:]] = equal_to_next(hashes[order])
+    repeated[order[1:]] = equal
     return repeated
 
 

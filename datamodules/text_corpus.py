@@ -6,7 +6,6 @@ of every setting that acts on it, and is memory-mapped: a second run starts in s
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,15 +14,22 @@ import numpy as np
 
 from datamodules.cache_folder import build_once
 from datamodules.packed_texts import TextSplit
-from datamodules.splits import conflicting_pairs, found_among, repeats, stratified_split
+from datamodules.splits import (
+    SPLITS,
+    conflicting_pairs,
+    found_among,
+    repeats,
+    stratified_split,
+)
+from datamodules.text_columns import Columns
+from datamodules.text_labels import make_classes
 from datamodules.text_raw import RawTexts, read_raw
-from datamodules.text_readers import Columns, TextSource
+from datamodules.text_readers import TextSource
 from datamodules.text_vocabulary import make_tokenizer
 from preprocessing.text import TextTokenizer
 from preprocessing.text_basic_english import chunks
 
-CACHE_FORMAT = 1  # raise it whenever the arrays or what they hold change
-SPLITS = ("train", "val", "test")
+CACHE_FORMAT = 2  # raise it whenever the arrays or what they hold change
 NUM_SHOWN = 5
 CHARACTERS_AT_ONCE = 1 << 22
 
@@ -41,6 +47,8 @@ class CorpusOptions:
     val_fraction: float = 0.1
     test_fraction: float = 0.1
     keep_duplicates: bool = False
+    drop_repeats: bool = False
+    join_labels: tuple[str, ...] = ()
     seed: int = 0
     class_names: dict[str, str] = field(default_factory=dict)  # names for labels as they stand
 
@@ -98,10 +106,8 @@ def build_corpus(folder: Path, sources: Mapping[str, TextSource], options: Corpu
         for split, source in sources.items()
     }
     print(f"tokenizing {sum(map(len, raw.values())):,} texts once, into the cache …", flush=True)
-    labels = natural_order(raw["train"].label_names)
-    check_classes(raw["train"], labels)
-    targets = {split: to_targets(part, labels) for split, part in raw.items()}
-    notes = conflict_notes(raw, targets, labels)
+    labels, targets, notes = make_classes(raw, options.join_labels)
+    notes += conflict_notes(raw, targets, labels)
     parts, duplicates = choose_rows(raw, targets["train"], options)
     train, train_rows = parts["train"]
     definition = make_tokenizer(
@@ -126,46 +132,6 @@ def build_corpus(folder: Path, sources: Mapping[str, TextSource], options: Corpu
     (folder / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
     for spool in folder.glob("*.spool"):
         spool.unlink()
-
-
-def natural_order(names: list[str]) -> list[str]:
-    """Numbers by value, everything else by text."""
-    if all(re.fullmatch(r"-?\d+", name) for name in names):
-        return sorted(names, key=int)
-    return sorted(names)
-
-
-def check_classes(train: RawTexts, labels: list[str]) -> None:
-    """Refuses labels that cannot be classes."""
-    if "" in labels:
-        row = int(np.flatnonzero(train.labels == train.label_names.index(""))[0])
-        raise ValueError(f"{train.location(row)}: the label is empty")
-    if len(labels) < 2:
-        raise ValueError(f"train has one class only: {labels[0]!r}; two are needed")
-    if len(labels) > max(20, len(train) // 2):
-        raise ValueError(
-            f"train has {len(labels)} different labels in {len(train)} rows, among them "
-            f"{', '.join(map(repr, labels[:3]))}: is this the label column?"
-        )
-
-
-def to_targets(part: RawTexts, labels: list[str]) -> np.ndarray:
-    """Places of the rows' labels in the list of classes; int64 [M].
-
-    Raises:
-        ValueError: A label that train does not have; file, line and value are named.
-    """
-    place = {label: i for i, label in enumerate(labels)}
-    codes = np.array([place.get(label, -1) for label in part.label_names])
-    targets = codes[part.labels]
-    unknown = np.flatnonzero(targets < 0)
-    if len(unknown):
-        row = int(unknown[0])
-        raise ValueError(
-            f"{part.location(row)}: label {part.label_names[part.labels[row]]!r} does not occur in "
-            f"train ({len(unknown)} such rows); train has {', '.join(map(repr, labels[:20]))}"
-        )
-    return targets
 
 
 def conflict_notes(
@@ -196,34 +162,37 @@ def joined(arrays: list[np.ndarray]) -> np.ndarray:
 def choose_rows(
     raw: Mapping[str, RawTexts], targets: np.ndarray, options: CorpusOptions
 ) -> tuple[dict[str, tuple[RawTexts, np.ndarray]], list[str]]:
-    """Rows of each split: train without duplicates, and val and test cut from it where not given.
+    """Rows of each split: train without what leaks, and val and test cut from it where not given.
 
     Args:
         raw: The splits as they were given.
         targets: Classes of train's rows.
-        options: Fractions, seed and whether duplicates stay.
+        options: Fractions, seed and which duplicates stay.
     """
     train = raw["train"]
     given = {split: part for split, part in raw.items() if split != "train"}
-    repeated = repeats(train.hashes)
+    repeated = repeats(train.hashes, targets if options.drop_repeats else None)
     evaluated = np.concatenate([np.zeros(0, "S16"), *(part.hashes for part in given.values())])
     leaked = found_among(train.hashes, evaluated)
     notes = []
-    fate = "kept" if options.keep_duplicates else "removed from train"
     if repeated.any():
+        fate = "removed" if options.drop_repeats else "kept; --data.drop_repeats removes them"
         notes.append(f"{repeated.sum()} texts of train repeat another one ({fate})")
     if leaked.any():
+        fate = "kept" if options.keep_duplicates else "removed from train"
         notes.append(f"{leaked.sum()} texts of train are also in {' or '.join(given)} ({fate})")
     if len(given) == 2:
         shared = int(found_among(given["val"].hashes, given["test"].hashes).sum())
         notes += [f"{shared} texts of val are also in test"] if shared else []
-    rows = np.arange(len(train)) if options.keep_duplicates else np.flatnonzero(~repeated & ~leaked)
+    dropped = repeated if options.drop_repeats else np.zeros(len(train), bool)
+    rows = np.flatnonzero(~dropped if options.keep_duplicates else ~dropped & ~leaked)
     if not len(rows):
         raise ValueError("no text is left in train: val and test hold them all")
     fractions = {"val": options.val_fraction, "test": options.test_fraction}
     wanted = {split: fractions[split] for split in ("val", "test") if split not in given}
     shares = [*wanted.values(), 1 - sum(wanted.values())]
-    *cut, rest = stratified_split(targets[rows], shares, options.seed)
+    groups = train.hashes[rows] if repeated.any() else None  # equal texts go to the same side
+    *cut, rest = stratified_split(targets[rows], shares, options.seed, groups)
     parts = {"train": (train, rows[rest])}
     parts |= {split: (train, rows[chosen]) for split, chosen in zip(wanted, cut, strict=True)}
     parts |= {split: (part, np.arange(len(part))) for split, part in given.items()}

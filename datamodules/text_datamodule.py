@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,8 +20,9 @@ from datamodules.downloads import DownloadError, fetch
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_texts import TextBatch, TextDataset
 from datamodules.splits import stratified_subset
+from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
-from datamodules.text_readers import Columns, TextSource
+from datamodules.text_readers import TextSource
 from datamodules.word_vectors import initialise_embedding, read_word_vectors
 from preprocessing.text import TextTokenizer, padded_batch
 
@@ -67,15 +68,19 @@ class TextDataModule(LazyLoading):
         max_size: Largest number of tokens in the vocabulary, `<pad>` and `<unk>` not counted.
         min_frequency: How often a token must occur in train to get an id.
         max_length: Tokens of a text that are read; the rest is cut off.
-        val_fraction: Share of train that becomes val where the source has none.
-        test_fraction: Share of train that becomes test where the source has none.
-        keep_duplicates: Leaves texts in train that repeat there or that val or test also hold.
+        val_fraction: Share of train that becomes val where the source has none; None is 0.1.
+        test_fraction: Share of train that becomes test where the source has none; None is 0.1.
+        keep_duplicates: Leaves texts in train that val or test also hold.
+        drop_repeats: Takes texts out of train that repeat one of the same class there.
+        join_labels: Labels that differ only in case, or only in how a number is written (1, 1.0),
+            are one class.
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
         cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
     """
 
     kind = "text"
     columns = Columns()
+    default_fraction = 0.1
     label_names: Mapping[str, str] = {}  # class names for labels that are mere numbers
 
     def __init__(
@@ -90,9 +95,11 @@ class TextDataModule(LazyLoading):
         max_size: int = 25_000,
         min_frequency: int = 1,
         max_length: int = 400,
-        val_fraction: float = 0.1,
-        test_fraction: float = 0.1,
+        val_fraction: float | None = None,
+        test_fraction: float | None = None,
         keep_duplicates: bool = False,
+        drop_repeats: bool = False,
+        join_labels: list[Literal["case", "number"]] | None = None,
         vectors: str | None = None,
         cache_dir: str | None = None,
     ) -> None:
@@ -106,9 +113,10 @@ class TextDataModule(LazyLoading):
         ):
             if value < 1:
                 raise ValueError(f"--data.{name} must be at least 1, got {value}")
-        for name, share in (("val_fraction", val_fraction), ("test_fraction", test_fraction)):
-            if not 0 < share < 1:
-                raise ValueError(f"--data.{name} must lie between 0 and 1, got {share}")
+        self.fractions_given = {"val": val_fraction, "test": test_fraction}
+        for name, share in self.fractions_given.items():
+            if share is not None and not 0 < share < 1:
+                raise ValueError(f"--data.{name}_fraction must lie between 0 and 1, got {share}")
         self.root = root
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -119,9 +127,11 @@ class TextDataModule(LazyLoading):
         self.max_size = max_size
         self.min_frequency = min_frequency
         self.max_length = max_length
-        self.val_fraction = val_fraction
-        self.test_fraction = test_fraction
+        self.val_fraction = self.default_fraction if val_fraction is None else val_fraction
+        self.test_fraction = self.default_fraction if test_fraction is None else test_fraction
         self.keep_duplicates = keep_duplicates
+        self.drop_repeats = drop_repeats
+        self.join_labels = tuple(join_labels or ())
         self.vectors = vectors
         self.cache_dir = cache_dir
 
@@ -142,10 +152,16 @@ class TextDataModule(LazyLoading):
             val_fraction=self.val_fraction,
             test_fraction=self.test_fraction,
             keep_duplicates=self.keep_duplicates,
+            drop_repeats=self.drop_repeats,
+            join_labels=self.join_labels,
             seed=self.seed,
             class_names=dict(self.label_names),
         )
-        return load_corpus(self.find(), options, cache_folder(self.cache_dir))
+        return load_corpus(self.sources, options, cache_folder(self.cache_dir))
+
+    @cached_property
+    def sources(self) -> dict[str, TextSource]:
+        return self.find()
 
     def setup(self, stage: str | None = None) -> None:
         """Loads the data; does nothing the second time."""
@@ -178,7 +194,24 @@ class TextDataModule(LazyLoading):
         return [
             f"{sizes} texts, {self.corpus.vocab_size:,} tokens in the vocabulary, "
             f"{padding_share(lengths, batches):.1%} padding in batches",
+            *self.reading(),
             *self.corpus.notes,
+        ]
+
+    def reading(self) -> list[str]:
+        """Which columns were taken, and what lies there or was given and is not used."""
+        names: dict[str, list[str]] = {}
+        for source in self.sources.values():
+            if chosen := source.chosen(self.columns):
+                names.setdefault(str(chosen), []).append(source.files[0].name)
+        return [
+            *(f"{', '.join(files)}: {columns}" for columns, files in names.items()),
+            *(note for source in self.sources.values() for note in source.notes),
+            *(
+                f"--data.{split}_fraction {share} is not used: {split} is given"
+                for split, share in self.fractions_given.items()
+                if share is not None and split in self.sources
+            ),
         ]
 
     @property

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from datamodules.text_columns import Columns
 from datamodules.text_datamodule import TextDataModule
 from datamodules.text_layout import find_sources
-from datamodules.text_readers import Columns, TextSource
+from datamodules.text_readers import TextSource
+from preprocessing.tables import one_separator
 
 
 class TextFiles(TextDataModule):
@@ -20,6 +22,8 @@ class TextFiles(TextDataModule):
         text_columns: Names or numbers (from 0) of the columns that make up the text.
         label_column: Name or number of the column of the class.
         header: Whether a table's first row holds column names; None looks whether it does.
+        separator: Character between a table's cells, or tab; None looks at the rows where the
+            name's own (.csv: comma, .tsv: tab) does not fit.
         quoted: Whether quotes enclose a table's cells; None: in CSV yes, in TSV no.
         encoding: Of text files; auto is UTF-8 unless a byte order mark says otherwise.
         encoding_errors: strict stops at an undecodable byte, replace reads it as U+FFFD.
@@ -35,6 +39,7 @@ class TextFiles(TextDataModule):
         text_columns: list[str | int] | None = None,
         label_column: str | int | None = None,
         header: bool | None = None,
+        separator: str | None = None,
         quoted: bool | None = None,
         encoding: str = "auto",
         encoding_errors: Literal["strict", "replace"] = "strict",
@@ -50,8 +55,14 @@ class TextFiles(TextDataModule):
         self.folder = Path(root)
         self.chosen = {"train": train_file, "val": val_file, "test": test_file}
         self.columns = Columns(
-            tuple(text_columns or ()), label_column, header, quoted, encoding, encoding_errors
+            text=tuple(text_columns or ()),
+            label=label_column,
+            header=header,
+            quoted=quoted,
+            encoding=encoding,
+            encoding_errors=encoding_errors,
+            separator=one_separator(separator, "--data.separator"),
         )
 
     def find(self) -> dict[str, TextSource]:
-        return find_sources(self.folder, self.chosen)
+        return find_sources(self.folder, self.chosen, columns=self.columns)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datamodules.text_readers import Columns, TextSource
+from datamodules.label_spelling import visible
+from datamodules.text_columns import Columns
+from datamodules.text_readers import Label, TextSource
 
 ROWS_AT_ONCE = 4096
 
@@ -16,7 +18,8 @@ ROWS_AT_ONCE = 4096
 @dataclass(frozen=True)
 class RawTexts:
     """spool: a file with the texts in UTF-8; offsets: int64 [M+1]; labels: int32 [M], index of
-    `label_names`; hashes: S16 [M] of the text; file_numbers: int32 [M]; lines: int64 [M]."""
+    `label_names`; hashes: S16 [M] of the text; file_numbers: int32 [M]; lines: int64 [M];
+    written: rows by label as it stands in the files."""
 
     source: TextSource
     spool: Path
@@ -26,6 +29,13 @@ class RawTexts:
     hashes: np.ndarray
     file_numbers: np.ndarray
     lines: np.ndarray
+    written: list[tuple[Label, int]]
+
+    @property
+    def label_counts(self) -> dict[str, int]:
+        """Rows by label."""
+        counts = np.bincount(self.labels, minlength=len(self.label_names))
+        return dict(zip(self.label_names, counts.tolist(), strict=True))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,7 +64,7 @@ def read_raw(source: TextSource, columns: Columns, spool: Path) -> RawTexts:
     """
     lengths, labels, file_numbers, lines = array("q"), array("i"), array("i"), array("q")
     hashes = bytearray()
-    codes: dict[str, int] = {}
+    codes: dict[tuple[type, Label], int] = {}  # 1, 1.0 and True are one key without their type
     with spool.open("wb") as file:
         for text, label, file_number, line in source.rows(columns):
             data = text.encode("utf-8", "replace")  # JSON can hold half a surrogate pair
@@ -62,7 +72,7 @@ def read_raw(source: TextSource, columns: Columns, spool: Path) -> RawTexts:
             # texts that differ in white space only are the same text
             hashes += blake2b(b" ".join(data.split()), digest_size=16).digest()
             lengths.append(len(data))
-            labels.append(codes.setdefault(label.strip(), len(codes)))
+            labels.append(codes.setdefault((label.__class__, label), len(codes)))
             file_numbers.append(file_number)
             lines.append(line)
     where = ", ".join(map(str, source.files[:3])) + (" …" if len(source.files) > 3 else "")
@@ -70,13 +80,19 @@ def read_raw(source: TextSource, columns: Columns, spool: Path) -> RawTexts:
         raise ValueError(f"{where}: no rows")
     if not any(lengths):
         raise ValueError(f"{where}: all {len(lengths)} texts are empty")
+    written = [label for _, label in codes]
+    names = [visible(str(label)) for label in written]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    codes_of_rows = np.frombuffer(labels, np.int32)
+    counts = np.bincount(codes_of_rows).tolist()
     return RawTexts(
         source,
         spool,
         np.concatenate([[0], np.cumsum(np.frombuffer(lengths, np.int64))]),
-        np.frombuffer(labels, np.int32),
-        list(codes),
+        np.array([places[name] for name in names], np.int32)[codes_of_rows],
+        list(places),
         np.frombuffer(hashes, "S16"),
         np.frombuffer(file_numbers, np.int32),
         np.frombuffer(lines, np.int64),
+        list(zip(written, counts, strict=True)),
     )

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from datamodules.text_readers import open_bytes
+from datamodules.text_decoding import open_bytes
 
 
 def read_word_vectors(path: Path, ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -68,9 +68,10 @@ def test_findings_leave_the_notes_and_stand_in_one_table(tmp_path, capsys):
     data.setup()
     capsys.readouterr()
     found = found_in(data, tmp_path)
-    assert "100 texts of train repeat another one (removed from train)" in found.warnings
+    repeats = "100 texts of train repeat another one (kept; --data.drop_repeats removes them)"
+    assert repeats in found.warnings
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "data check: 2,125 texts, 5 classes, 0 errors, 4 warnings"
+    assert lines[0] == "data check: 2,225 texts, 5 classes, 0 errors, 4 warnings"
     assert lines[1:] == [f"  warning  {text}" for text in found.warnings]
     assert len(data.notes) == 1  # sizes and padding
     assert "padding" in data.notes[0]

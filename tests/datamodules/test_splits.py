@@ -32,6 +32,35 @@ def test_no_samples_give_empty_parts() -> None:
     assert all(part.dtype == np.int64 for part in parts)
 
 
+def test_groups_stay_together_and_classes_keep_their_shares() -> None:
+    generator = np.random.default_rng(0)
+    targets = np.repeat([0, 1], [600, 400])
+    groups = generator.integers(0, 300, 1000) + 1000 * targets
+    parts = stratified_split(targets, (0.1, 0.2, 0.7), 0, groups)
+    assert sorted(np.concatenate(parts)) == list(range(1000))
+    held = [set(groups[part]) for part in parts]
+    assert len(set().union(*held)) == sum(map(len, held))
+    for part, share in zip(parts, (0.1, 0.2, 0.7), strict=True):
+        assert np.bincount(targets[part]) / [600, 400] == pytest.approx([share] * 2, abs=0.02)
+    again = stratified_split(targets, (0.1, 0.2, 0.7), 0, groups)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+def test_single_samples_are_cut_as_without_groups() -> None:
+    alone = stratified_split(TARGETS, (0.15, 0.15, 0.7), 3)
+    names = np.array([f"{n * 7919 % 1009}" for n in range(150)])
+    groups = stratified_split(TARGETS, (0.15, 0.15, 0.7), 3, names)
+    assert all(np.array_equal(a, b) for a, b in zip(alone, groups, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_group_larger_than_a_part_comes_into_the_last(seed: int) -> None:
+    groups = np.concatenate([np.zeros(400), np.arange(1, 601)])
+    val, test, train = stratified_split(np.zeros(1000, int), (0.1, 0.1, 0.8), seed, groups)
+    assert (groups[train] == 0).sum() == 400
+    assert (len(val), len(test)) == (100, 100)
+
+
 def test_equal_samples_of_different_classes_are_paired() -> None:
     hashes = np.array([7, 3, 7, 3, 5, 7])
     pairs = conflicting_pairs(hashes, np.array([0, 1, 0, 1, 0, 2]))
@@ -42,6 +71,8 @@ def test_of_equal_samples_all_but_the_first_are_repeats() -> None:
     hashes = np.array([b"b", b"a", b"b", b"c", b"a", b"b"], "S16")
     assert repeats(hashes).tolist() == [False, False, True, False, True, True]
     assert repeats(hashes[:0]).tolist() == []
+    targets = np.array([0, 0, 1, 0, 1, 0])
+    assert repeats(hashes, targets).tolist() == [False, False, False, False, False, True]
 
 
 def test_samples_found_among_others() -> None:

@@ -1,5 +1,6 @@
 """From files to arrays: splits, duplicates, labels, cache."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,8 +61,9 @@ def test_missing_splits_are_cut_from_train_by_seed(tmp_path: Path) -> None:
     assert words(corpus, "test") != words(other, "test")
 
 
-def test_duplicates_leave_train_and_are_counted(tmp_path: Path) -> None:
-    repeated = [("good text 0", "good"), ("good  text 0 ", "good")]
+def test_only_what_leaks_leaves_train(tmp_path: Path) -> None:
+    """The rest keeps its distribution, unless that is asked for."""
+    repeated = [("good text 0", "good"), ("good  text 0 ", "good"), ("good text 4", "bad")]
     folder = write(
         tmp_path / "data",
         train=TRAIN + repeated,
@@ -69,22 +71,31 @@ def test_duplicates_leave_train_and_are_counted(tmp_path: Path) -> None:
         test=[("bad text 2", "bad"), ("bad text 1", "bad")],
     )
     corpus = load(folder, tmp_path)
-    assert sizes(corpus) == {"train": 18, "val": 1, "test": 2}
-    assert corpus.notes == [
-        "2 texts of train repeat another one (removed from train)",
+    assert sizes(corpus) == {"train": 21, "val": 1, "test": 2}
+    assert corpus.notes[1:] == [
+        "3 texts of train repeat another one (kept; --data.drop_repeats removes them)",
         "2 texts of train are also in val or test (removed from train)",
         "1 texts of val are also in test",
     ]
     kept = load(folder, tmp_path, keep_duplicates=True)
-    assert sizes(kept) == {"train": 22, "val": 1, "test": 2}
-    assert "2 texts of train repeat another one (kept)" in kept.notes
+    assert sizes(kept) == {"train": 23, "val": 1, "test": 2}
+    assert "2 texts of train are also in val or test (kept)" in kept.notes
+    # which of two labels is right, nobody knows: both stay
+    dropped = load(folder, tmp_path, drop_repeats=True)
+    assert sizes(dropped) == {"train": 19, "val": 1, "test": 2}
+    assert "2 texts of train repeat another one (removed)" in dropped.notes
 
 
-def test_a_cut_off_test_split_holds_no_text_of_train(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", train=TRAIN * 3)
-    corpus = load(folder, tmp_path, test_fraction=0.4, tokenizer="bpe")  # which has no <unk>
-    texts = [tuple(text) for split in corpus.splits for text in words(corpus, split)]
-    assert len(texts) == len(set(texts)) == 20
+@pytest.mark.parametrize("drop", [False, True])
+def test_where_a_split_is_cut_equal_texts_go_to_the_same_side(tmp_path: Path, drop: bool) -> None:
+    folder = write(tmp_path / "data", train=TRAIN * 3 + TRAIN[:6])
+    options = {"test_fraction": 0.4, "drop_repeats": drop, "tokenizer": "bpe"}  # without <unk>
+    corpus = load(folder, tmp_path, **options)
+    texts = {name: [tuple(text) for text in words(corpus, name)] for name in corpus.splits}
+    assert sum(map(len, texts.values())) == (20 if drop else 66)
+    assert len(set().union(*texts.values())) == sum(len({*some}) for some in texts.values()) == 20
+    if not drop:
+        assert len(texts["test"]) == pytest.approx(0.4 * 66, abs=3)
 
 
 def test_equal_texts_with_different_labels_are_listed(tmp_path: Path) -> None:
@@ -104,6 +115,63 @@ def test_labels_are_names_whatever_numbers_they_are(
     rows = [(f"text {i} {label}", label) for i in range(20) for label in labels.split()]
     corpus = load(write(tmp_path / "data", train=rows), tmp_path)
     assert corpus.class_names == expected
+
+
+# how labels stand in the rows, the flag, the classes with their rows, and a part of the notes
+SPELLINGS: dict[str, tuple[list[str], tuple[str, ...], dict[str, int], str]] = {
+    "blanks": (["a", " a", "b", "b\xa0", "a"], (), {"a": 6, "b": 4}, "4 labels of train lost blan"),
+    "blanks inside": (["a b", "a  b", "a\xa0b", "c"], (), {"a b": 6, "c": 2}, "'a  b' (2), 'a\\x"),
+    "zero width": (
+        ["a", "a\u200b", "\ufeffb", "b", "a\xad"], (), {"a": 6, "b": 4},
+        "labels of train lost blanks or characters that cannot be seen: 'a\\u200b' (2), '\\ufeffb'",
+    ),
+    "Unicode forms": (["é", "e\u0301", "b"], (), {"b": 2, "é": 4}, "2 labels of train lost"),
+    "case": (["Pos", "pos", "pos", "neg"], ("case",), {"neg": 2, "pos": 6}, "ed: 'Pos' → 'pos'"),
+    "case, kept": (["Pos", "pos", "neg"], (), {"Pos": 2, "neg": 2, "pos": 2}, ""),
+    "numbers": (["0", "0.0", "1", "1", "01"], ("number",), {"0": 4, "1": 6}, "joined: '0.0' → '0'"),
+    "numbers, kept": (["0", "0.0", "1"], (), {"0": 2, "0.0": 2, "1": 2}, ""),
+    "long numbers": (
+        ["1" * 40 + "2", "1" * 40 + "3"], ("number",), {"1" * 40 + "2": 2, "1" * 40 + "3": 2}, ""
+    ),
+    "both": (["A", "a", "1e3", "1E3", "1000"], ("case", "number"), {"1000": 6, "A": 4}, "joined"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_labels_that_are_written_differently(tmp_path: Path, name: str) -> None:
+    labels, join, expected, said = SPELLINGS[name]
+    rows = [{"text": f"text {label!a} {i} {n}", "label": label}
+            for i, label in enumerate(labels) for n in range(2)]  # fmt: skip
+    folder = tmp_path / "data"
+    folder.mkdir()
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    for split in ("train", "val", "test"):
+        (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    corpus = load(folder, tmp_path, join_labels=join, keep_duplicates=True)
+    targets = corpus.splits["train"].targets.tolist()
+    assert {n: targets.count(i) for i, n in enumerate(corpus.class_names)} == expected
+    assert not said or said in "\n".join(corpus.notes)
+    assert ("labels" in "\n".join(n for n in corpus.notes if "equal" not in n)) == bool(said)
+
+
+def test_json_labels_of_several_types_are_said(tmp_path: Path) -> None:
+    labels = [1, "1", 2, True, "x", 1.0] * 4
+    rows = [json.dumps({"text": f"t {i}", "label": label}) for i, label in enumerate(labels)]
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    corpus = load(tmp_path / "t.jsonl", tmp_path)
+    assert corpus.class_names == ["1", "1.0", "2", "True", "x"]
+    assert corpus.notes == [
+        "labels of train are 12 numbers and 8 texts and 4 true or false: the same if written alike"
+    ]
+
+
+def test_a_label_that_val_writes_differently(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", train=TRAIN, val=[("x", "Good")])
+    with pytest.raises(ValueError, match="differs from 'good' only in case: --data.join_labels ca"):
+        load(folder, tmp_path)
+    corpus = load(folder, tmp_path, join_labels=("case",))
+    assert corpus.class_names == ["bad", "good"]
+    assert corpus.splits["val"].targets.tolist() == [1]
 
 
 def test_a_class_may_be_missing_in_val(tmp_path: Path) -> None:

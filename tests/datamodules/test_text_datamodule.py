@@ -83,6 +83,28 @@ def test_loaders_give_every_text_once(folder: Path, split: str) -> None:
     assert sorted(rows) == sorted(tuple(row[:n].tolist()) for row, n in wanted)
 
 
+def test_what_is_read_and_what_is_not_stands_in_the_notes(tmp_path: Path) -> None:
+    rows = "".join(f"{i};words {i};{'ab'[i % 2]}\n" for i in range(40))
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.csv").write_text("id;text;label\n" + rows.replace("words", split))
+    (tmp_path / "test.csv").write_text("id,text\n1,x\n")
+    (tmp_path / "readme.md").touch()
+    module = TextFiles(
+        str(tmp_path), cache_dir=str(tmp_path / "c"), val_fraction=0.2, test_fraction=0.2
+    )
+    assert module.notes[1:] == [
+        "train.csv, val.csv: text from 1 (text), label from 2 (label); not used: 0 (id); ';' "
+        "between the cells (--data.separator says otherwise); the first row is taken for column "
+        "names (--data.header false says otherwise)",
+        f"not used below {tmp_path}: readme.md",
+        "test.csv has no labels (no column is told to hold the label; its columns are 0 (id), 1 "
+        "(text)): it is left for predict.py, and test is cut from train",
+        "--data.val_fraction 0.2 is not used: val is given",
+    ]
+    again = TextFiles(str(tmp_path), cache_dir=str(tmp_path / "c"), test_fraction=0.2)
+    assert len(again.notes) == len(module.notes) - 1
+
+
 @pytest.mark.slow
 def test_workers_give_the_same_batches(folder: Path) -> None:
     alone, shared = (list(data(folder, num_workers=n).train_dataloader()) for n in (0, 2))
@@ -138,6 +160,7 @@ def test_a_network_that_counts_sees_each_training_text_once(folder: Path) -> Non
         ({"min_frequency": 0}, "--data.min_frequency must be at least 1"),
         ({"val_fraction": 0.0}, "--data.val_fraction must lie between 0 and 1, got 0.0"),
         ({"test_fraction": 1.0}, "--data.test_fraction must lie between 0 and 1, got 1.0"),
+        ({"separator": ";;"}, "--data.separator must be one character, as ';', or tab; got ';;'"),
         ({"encoding": "utf8000"}, "no encoding is called 'utf8000'"),
     ],
 )
@@ -161,11 +184,12 @@ def test_bbc_news_from_the_installed_package(tmp_path: Path) -> None:
     assert module.class_names == ["business", "entertainment", "politics", "sports", "tech"]
     splits = module.corpus.splits
     assert {name: len(split) for name, split in splits.items()} == {
-        "train": 1487,
-        "val": 317,
-        "test": 321,
+        "train": 1559,
+        "val": 334,
+        "test": 332,
     }
-    assert "100 texts of train repeat another one (removed from train)" in module.notes
+    repeats = "100 texts of train repeat another one (kept; --data.drop_repeats removes them)"
+    assert repeats in module.notes
 
 
 def test_changed_articles_are_refused(tmp_path: Path) -> None:
