@@ -5,9 +5,10 @@ precedence and one place that finds mistakes. Every mistake is found before any 
 """
 
 import os
+import typing
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,7 @@ def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
     """
     types = known_types(parser)
     problems = []
+    settings = [list_of_one(parser, setting, types.get(setting.name)) for setting in settings]
     for setting in settings:
         if setting.name not in types:
             near = did_you_mean(setting.name, types).replace("mean ", "mean --")
@@ -191,6 +193,16 @@ def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
     if problems:
         raise UsageError(problems)
     return parser.parse_args([setting.argument for setting in settings]).as_dict()
+
+
+def list_of_one(parser: ArgumentParser, setting: Setting, hint: Any) -> Setting:
+    """A single value where a list is meant; any other setting as it is."""
+    takes_list = list in map(typing.get_origin, (hint, *typing.get_args(hint)))
+    if not takes_list or setting.value == "true" or _parses(parser, setting):
+        return setting
+    lists = [replace(setting, value=f"[{setting.value}]")] if setting.value.isdecimal() else []
+    lists.append(replace(setting, value=as_text([setting.value])))
+    return next((one for one in lists if _parses(parser, one)), setting)
 
 
 def _parses(parser: ArgumentParser, setting: Setting) -> bool:

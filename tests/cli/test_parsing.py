@@ -1,6 +1,7 @@
 """From words and files to a configuration; every mistake in one answer."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
@@ -66,6 +67,43 @@ def test_values_arrive_with_their_type(parser, line: str, name: str, value: obje
     found = configure(parser, line)[name]
     assert found == value
     assert type(found) is type(value)
+
+
+def takes_lists(
+    texts: list[str | int] | None = None,
+    shares: list[float] | None = None,
+    kinds: list[Literal["case", "number"]] | None = None,
+    names: list[str] | None = None,
+    weights: Literal["balanced"] | list[float] | None = None,
+) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("texts", "text", ["text"]),
+        ("texts", "Review Text: all", ["Review Text: all"]),
+        ("texts", "1", [1]),
+        ("texts", "[text,1]", ["text", 1]),
+        ("texts", "a,b", ["a,b"]),
+        ("texts", "null", None),
+        ("names", "1", ["1"]),
+        ("names", "null", None),
+        ("shares", "0.5", [0.5]),
+        ("shares", "[1, 2]", [1.0, 2.0]),
+        ("kinds", "case", ["case"]),
+        ("weights", "balanced", "balanced"),
+        ("weights", "2", [2.0]),
+    ],
+)
+def test_one_value_is_a_list_of_one(name: str, value: str, expected: object) -> None:
+    parser = build_parser([ClassGroup("data", "Data", takes_lists, frozenset())], {"data": "x"})
+    settings = [*read_arguments([f"--data.{name}", value]), *settings_of({"seed": 1}, "a.yaml")]
+    assert parse(parser, settings)["data"][name] == expected
+    assert parse(parser, settings_of({f"data.{name}": value}, "a.yaml"))["data"][name] == expected
+    wrong = read_arguments(["--data.kinds", "upper", "--data.shares", "x"])
+    with pytest.raises(UsageError, match="--data.kinds must be list of case, number or null; got"):
+        parse(parser, wrong)
 
 
 def test_short_and_nested_names(parser) -> None:
