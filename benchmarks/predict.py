@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,16 @@ import numpy as np
 from PIL import Image
 
 from exporters.bundle_files import choose_artifact, read_manifest
-from exporters.runtime import Predictor, open_session, run_session, session_infer
+from exporters.runtime import (
+    Predictor,
+    open_session,
+    parse_arguments,
+    predict_parser,
+    run_session,
+    session_infer,
+)
 from preprocessing.reader import Reader, make_reader
+from preprocessing.sources import Sample
 
 ROUNDS = 7
 NUM_FILES = 512
@@ -79,9 +86,8 @@ def throughput(reader: Reader, session: Any, names: list[str], paths: list[Path]
     chunks = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
     inputs = [reader.collate([reader.read(path) for path in chunk]) for chunk in chunks]
     predictor = Predictor(reader, session_infer(session), names, 1.5)
-    arguments = Namespace(
-        text=[], column=[], files=list(map(str, paths)), batch_size=BATCH, top_k=1, threshold=0.0
-    )
+    flags = ["--batch_size", str(BATCH), *map(str, paths)]
+    arguments = parse_arguments(predict_parser(""), flags)
 
     def read_and_run() -> None:
         for chunk in chunks:
@@ -90,7 +96,8 @@ def throughput(reader: Reader, session: Any, names: list[str], paths: list[Path]
 
     def answer_all() -> None:
         for chunk, batch in zip(chunks, inputs, strict=True):
-            list(predictor.answer(list(map(str, chunk)), batch, arguments))
+            samples = [Sample(str(path), path) for path in chunk]
+            list(predictor.answer(samples, batch, arguments))
 
     seconds = seconds_in_turn(
         {

@@ -197,7 +197,7 @@ def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
 
 def list_of_one(parser: ArgumentParser, setting: Setting, hint: Any) -> Setting:
     """A single value where a list is meant; any other setting as it is."""
-    takes_list = list in map(typing.get_origin, (hint, *typing.get_args(hint)))
+    takes_list = any(typing.get_origin(one) is list for one in (hint, *typing.get_args(hint)))
     if not takes_list or setting.value == "true" or _parses(parser, setting):
         return setting
     lists = [replace(setting, value=f"[{setting.value}]")] if setting.value.isdecimal() else []

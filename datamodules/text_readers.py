@@ -121,6 +121,8 @@ def read_json_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
 def row_problem(names: Sequence[str], values: Sequence[Any]) -> str | None:
     """What is neither text nor number; the last value is the label."""
     for name, value, left in zip(names, values, range(len(names), 0, -1), strict=True):
+        if value is None:
+            return f"no value for {name!r}"
         if not isinstance(value, str) and (problem := value_problem(name, value, left == 1)):
             return problem
     return None

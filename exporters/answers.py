@@ -6,9 +6,11 @@ Copied into every bundle; imports nothing but the standard library.
 import csv
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 TABLE_ROWS = 50  # the widths of a table's columns are those of its first rows
 
@@ -19,13 +21,14 @@ class Prediction:
 
     name: str
     classes: list[tuple[str, float]]
+    kept: tuple[Any, ...] = ()  # cells of its row, in the order in which they were asked for
 
 
-def print_table(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
+def print_table(predictions: Iterator[Prediction], arguments: Namespace) -> None:
     """Columns divided by two spaces."""
     header = ["input", "class", "probability"]
-    header += [text for k in range(2, top_k + 1) for text in (f"class {k}", "")]
-    nothing = f"no class above {threshold:g}", ""
+    header += [text for k in range(2, arguments.top_k + 1) for text in (f"class {k}", "")]
+    nothing = f"no class above {arguments.threshold:g}", ""
     rows = (
         [p.name, *(s for name, x in p.classes for s in (name, f"{x:.2%}"))]
         if p.classes
@@ -42,22 +45,35 @@ def print_table(predictions: Iterator[Prediction], top_k: int, threshold: float)
             print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=False)).rstrip())
 
 
-def print_csv(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
-    """One row a class; a sample without one has a single row of rank 0 with empty cells."""
+def print_csv(predictions: Iterator[Prediction], arguments: Namespace) -> None:
+    """One row a class; a sample without one has a single row of rank 0 with empty cells. Kept
+    columns come last, under their names."""
+    columns = ["input", "rank", "class", "probability"]
+    kept = [f"{name} (kept)" if name in columns else name for name in arguments.keep]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["input", "rank", "class", "probability"])
+    writer.writerow([*columns, *kept])
     for prediction in predictions:
+        cells = [as_cell(value) for value in prediction.kept]
         for rank, (name, p) in enumerate(prediction.classes, start=1):
-            writer.writerow([prediction.name, rank, name, f"{p:.6f}"])
+            writer.writerow([prediction.name, rank, name, f"{p:.6f}", *cells])
         if not prediction.classes:
-            writer.writerow([prediction.name, 0, "", ""])
+            writer.writerow([prediction.name, 0, "", "", *cells])
 
 
-def print_jsonl(predictions: Iterator[Prediction], top_k: int, threshold: float) -> None:
+def as_cell(value: Any) -> str:
+    """A JSON value in a table: texts as they are, null as nothing."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def print_jsonl(predictions: Iterator[Prediction], arguments: Namespace) -> None:
     """One object a sample; a sample without a class has an empty list."""
     for prediction in predictions:
         found = [{"class": name, "probability": round(p, 6)} for name, p in prediction.classes]
-        line = {"input": prediction.name, "predictions": found}
+        line: dict[str, Any] = {"input": prediction.name, "predictions": found}
+        if arguments.keep:
+            line["kept"] = dict(zip(arguments.keep, prediction.kept, strict=True))
         print(json.dumps(line, ensure_ascii=False))
 
 

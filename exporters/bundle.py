@@ -155,7 +155,7 @@ class Stage:
         target = self.folder / "preprocessing"
         target.mkdir()
         readers = "text*.py" if kind == "text" else "images.py"
-        for pattern in ("__init__.py", "reader.py", "sources.py", "tables.py", readers):
+        for pattern in ("__init__.py", "reader.py", "sources.py", "table*.py", readers):
             for source in (here.parent / "preprocessing").glob(pattern):
                 shutil.copyfile(source, target / source.name)
         for name, content in files.items():

@@ -28,7 +28,12 @@ from exporters.bundle_files import (  # noqa: E402
     unexpected_files,
 )
 from preprocessing.reader import Reader, make_reader  # noqa: E402
-from preprocessing.sources import STANDARD_INPUT, find_samples  # noqa: E402
+from preprocessing.sources import STANDARD_INPUT, Sample, find_samples  # noqa: E402
+from preprocessing.table_flags import (  # noqa: E402
+    add_table_flags,
+    table_flag_problem,
+    table_flags,
+)
 
 NOTES = {
     "empty": "texts without a token: {} (each counts as one unknown token)",
@@ -92,7 +97,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
-Batch = tuple[list[str], list[Any], list[Fault]]  # names and contents, and what has none
+# samples, what was read of each, and what cannot be
+Batch = tuple[list[Sample], list[Any], list[Fault]]
 
 
 @dataclass(frozen=True)
@@ -108,50 +114,52 @@ class Predictor:
         """Answers in the order of the samples; faults before the answers of their batch."""
         if arguments.text and self.reader.kind != "text":
             raise ValueError("--text: this model classifies pictures")
-        for names, items, faults in self.batches(arguments):
+        for samples, items, faults in self.batches(arguments):
             yield from faults
             if items:
-                yield from self.answer(names, self.reader.collate(items), arguments)
+                yield from self.answer(samples, self.reader.collate(items), arguments)
 
     def batches(self, arguments: argparse.Namespace) -> Iterator[Batch]:
         """What can be read, and a fault for what cannot."""
         reader = self.reader
+        table = table_flags(arguments)
         samples = find_samples(
-            arguments.text, arguments.files, arguments.column, reader.kind, reader.extensions
+            arguments.text, arguments.files, table, reader.kind, reader.extensions, say
         )
-        names, items, faults = batch = [], [], []  # type: Batch
-        for name, content in samples:
+        read, items, faults = batch = [], [], []  # type: Batch
+        for sample in samples:
+            name, content, _ = sample
             try:
                 if isinstance(content, ValueError):
                     raise content
                 items.append(reader.read(content))
-                names.append(name)
+                read.append(sample)
             except (ValueError, OSError, MemoryError) as error:
                 message = str(error).removeprefix(f"{content}: ") or type(error).__name__
                 faults.append(Fault(message if name in message else f"{name}: {message}"))
             if len(items) + len(faults) == arguments.batch_size:
                 yield batch
-                names, items, faults = batch = [], [], []
+                read, items, faults = batch = [], [], []
         yield batch
 
     def answer(
-        self, names: list[str], inputs: Mapping[str, np.ndarray], arguments: argparse.Namespace
+        self, samples: list[Sample], inputs: Mapping[str, np.ndarray], arguments: argparse.Namespace
     ) -> Iterator[Prediction | Fault]:
         """Runs one batch."""
         logits = self.infer(inputs)
-        expected = len(names), len(self.class_names)
+        expected = len(samples), len(self.class_names)
         if logits.shape != expected:
             raise ValueError(f"the model returns {list(logits.shape)}, expected {list(expected)}")
         finite = np.asarray(np.isfinite(logits).all(axis=1))
         probabilities = softmax(np.where(finite[:, None], logits, 0) / self.temperature)
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, : arguments.top_k]
         shown = np.take_along_axis(probabilities, best, axis=1)
-        rows = zip(names, best.tolist(), shown.tolist(), finite.tolist(), strict=True)
-        for name, classes, values, is_finite in rows:
+        rows = zip(samples, best.tolist(), shown.tolist(), finite.tolist(), strict=True)
+        for (name, _, kept), classes, values, is_finite in rows:
             if is_finite:
                 found = zip(classes, values, strict=True)
                 above = [(self.class_names[k], p) for k, p in found if p >= arguments.threshold]
-                yield Prediction(name, above)
+                yield Prediction(name, above, kept)
             else:
                 yield Fault(f"{name}: the model's output is not finite")
 
@@ -159,6 +167,11 @@ class Predictor:
         """What was odd about samples that were answered."""
         counts = self.reader.counts
         return [text.format(counts[key]) for key, text in NOTES.items() if counts[key]]
+
+
+def say(note: str) -> None:
+    """What is no fault of a sample."""
+    print(f"note: {note}", file=sys.stderr)
 
 
 def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
@@ -174,9 +187,9 @@ def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
                 faults += 1
                 print(f"error: {item.message}", file=sys.stderr)
 
-    FORMS[arguments.format](answered(), arguments.top_k, arguments.threshold)
+    FORMS[arguments.format](answered(), arguments)
     for note in predictor.notes():
-        print(f"note: {note}", file=sys.stderr)
+        say(note)
     return 1 if faults else 0
 
 
@@ -218,10 +231,7 @@ def predict_parser(description: str) -> argparse.ArgumentParser:
         help=f"files, folders of files, or {STANDARD_INPUT} for the lines of standard input "
         "(texts; for a model of pictures, their paths)")  # fmt: skip
     add("--text", action="append", default=[], help="a text itself; may be repeated")
-    add("--column", action="append", default=[],
-        help="the files are tables (.csv, .tsv, .jsonl, also with .gz): the column of the texts or "
-        "paths, by its name in the first row, or its number from 0 where there are no names; "
-        "several are joined by a space")  # fmt: skip
+    add_table_flags(parser)
     add("--artifact", help="which model of the bundle; default: the recommended")
     add("--format", choices=tuple(FORMS), default="table")
     add("--top_k", type=positive, default=1, help="classes a sample")
@@ -236,6 +246,8 @@ def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     arguments = parser.parse_args(argv)
     if not arguments.files and not arguments.text:
         parser.error(f"nothing to predict for: give files, folders, --text or {STANDARD_INPUT}")
+    if problem := table_flag_problem(arguments):
+        parser.error(problem)
     return arguments
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocessing.tables import MAX_CHARACTERS
+from preprocessing.sources import MAX_CHARACTERS
 
 TEXT_EXTENSIONS = (".txt",)
 STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it

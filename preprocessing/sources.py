@@ -10,53 +10,83 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-MAX_CHARACTERS = 1 << 24  # of one cell; more is a damaged file
+from preprocessing.table_flags import TableFlags
+from preprocessing.tables import (
+    MAX_CHARACTERS,
+    TableForm,
+    first_lines,
+    is_number,
+    quoting_of,
+    table_form,
+    value_problem,
+)
+
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 STANDARD_INPUT = "-"
 NAME_LENGTH = 60
 
 Content = str | Path | ValueError
-Rows = Iterator[tuple[int, str | ValueError]]  # line where it begins, and the cell
+
+
+class Sample(NamedTuple):
+    """What a sample is called, its text, its file or why it has none, and cells of its row that
+    are kept for the answer."""
+
+    name: str
+    content: Content
+    kept: tuple[Any, ...] = ()
+
+
+class Cell(NamedTuple):
+    """The line where a row begins, its text or why it has none, and the cells to keep."""
+
+    line: int
+    content: str | ValueError
+    kept: tuple[Any, ...] = ()
+
+
+Rows = Iterator[Cell]
 
 
 def find_samples(
     texts: Sequence[str],
     names: Sequence[str],
-    columns: Sequence[str],
+    table: TableFlags,
     kind: str,
     extensions: tuple[str, ...],
-) -> Iterator[tuple[str, Content]]:
-    """What each sample is called, and its text, its file, or why it has none.
+    say: Callable[[str], None],
+) -> Iterator[Sample]:
+    """Every sample that is asked about, in order.
 
     Args:
         texts: Taken as they are, before all else.
         names: Files, folders, or "-" for the lines of standard input.
-        columns: Names, or numbers from 0, of a table's columns, joined by a space; empty where
-            `names` are no tables.
+        table: How tables are read.
         kind: "text", or "image": then lines and cells are paths.
         extensions: Of what is taken from folders.
+        say: Told what was found of a table's form and not declared, and what is skipped.
     """
     for text in texts:
-        yield shortened(text), text
+        yield Sample(shortened(text), text)
     for name in names:
         try:
             if name == STANDARD_INPUT:
-                yield from as_content("stdin", standard_input(columns), kind, Path())
-            elif columns:
-                rows = table_rows(Path(name), columns)
-                yield from as_content(name, rows, kind, Path(name).parent)
+                yield from as_samples("stdin", standard_input(table.columns), kind, Path())
+            elif table.columns:
+                rows = table_rows(Path(name), table, say)
+                yield from as_samples(name, rows, kind, Path(name).parent)
             elif os.path.isdir(name):
-                yield from ((str(inside), inside) for inside in walk(name, extensions))
-            elif kind == "text" and table_form(name):
+                yield from (Sample(str(path), path) for path in walk(name, extensions, say))
+            elif kind == "text" and table_ending(name):
                 raise ValueError(f"{name} is a table: say by --column which column holds the text")
             else:
-                yield name, Path(name)
+                yield Sample(name, Path(name))
         except (ValueError, OSError, EOFError) as error:
-            yield name, ValueError(str(error))
+            yield Sample(name, ValueError(str(error)))
 
 
 def shortened(text: str) -> str:
@@ -65,29 +95,39 @@ def shortened(text: str) -> str:
     return line if len(line) <= NAME_LENGTH else f"{line[: NAME_LENGTH - 1]}…"
 
 
-def as_content(origin: str, rows: Rows, kind: str, folder: Path) -> Iterator[tuple[str, Content]]:
+def as_samples(origin: str, rows: Rows, kind: str, folder: Path) -> Iterator[Sample]:
     """Names lines and cells by where they stand; for pictures they are paths from `folder`."""
     line = 0
-    for line, content in rows:  # noqa: B007
+    for line, content, kept in rows:  # noqa: B007
         if kind == "text" or isinstance(content, ValueError):
-            yield f"{origin}:{line}", content
+            yield Sample(f"{origin}:{line}", content, kept)
         elif content.strip():
-            yield str(folder / content.strip()), folder / content.strip()
+            yield Sample(str(folder / content.strip()), folder / content.strip(), kept)
     if line == 0:
         raise ValueError(f"{origin}: nothing in it")
 
 
-def walk(folder: str, extensions: tuple[str, ...]) -> Iterator[Path]:
-    """The files of a folder and of those in it, each folder's in order of their names."""
-    found = False
+def walk(folder: str, extensions: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Path]:
+    """The files of a folder and of those in it, each folder's in order of their names; hidden ones
+    are skipped and counted."""
+    found, hidden = False, 0
     for here, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
+        seen = [name for name in (*folders, *names) if not is_hidden(name)]
+        hidden += len(folders) + len(names) - len(seen)
+        folders[:] = sorted(name for name in folders if name in seen)
+        for name in sorted(name for name in names if name in seen):
             if name.lower().endswith(extensions):
                 found = True
                 yield Path(here, name)
+    if hidden:
+        say(f"{folder}: {hidden} hidden files or folders are skipped")
     if not found:
         raise ValueError(f"{folder}: no files with {', '.join(extensions)} in this folder")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is no data; `__MACOSX` is left behind in archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def standard_input(columns: Sequence[str]) -> Rows:
@@ -98,53 +138,67 @@ def standard_input(columns: Sequence[str]) -> Rows:
         encoding="utf-8-sig", errors="surrogateescape", newline="\n"
     )
     for number, line in enumerate(sys.stdin, start=1):
-        yield number, line.rstrip("\r\n")
+        yield Cell(number, line.rstrip("\r\n"))
 
 
-def table_form(name: str) -> str | None:
+def table_ending(name: str) -> str | None:
     """The suffix that tells a table's form, in lower case; that of gzip does not."""
     inner = name.lower().removesuffix(".gz")
     return next((suffix for suffix in TABLES if inner.endswith(suffix)), None)
 
 
-def table_rows(path: Path, columns: Sequence[str]) -> Rows:
+def table_rows(path: Path, table: TableFlags, say: Callable[[str], None]) -> Rows:
     """The chosen cells of each row.
 
     Raises:
         ValueError: The table has no such column, or is damaged from here on.
     """
-    form = table_form(path.name)
-    if form is None:
+    ending = table_ending(path.name)
+    if ending is None:
         raise ValueError(f"{path}: --column needs a table ({', '.join(TABLES)}, also with .gz)")
     if not path.is_file():
         raise ValueError(f"{path}: no such file (addresses are never fetched)")
+    if ending not in (".csv", ".tsv"):
+        with open_table(path, table) as stream:
+            yield from json_rows(path, stream, table)
+        return
+    with open_table(path, table) as stream:
+        wanted = (*table.columns, *table.keep)
+        form = table_form(path, first_lines(stream), wanted, table.declared)
+    for found in form.found:
+        say(f"{path}: {found}")
+    with open_table(path, table) as stream:
+        yield from csv_rows(path, stream, table, form)
+
+
+def open_table(path: Path, table: TableFlags) -> IO[str]:
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        if form in (".csv", ".tsv"):
-            yield from csv_rows(path, stream, columns, tabs=form == ".tsv")
-        else:
-            yield from json_rows(stream, columns)
+    return opened(path, "rt", encoding=table.encoding, errors="surrogateescape", newline="")
 
 
-def csv_rows(path: Path, stream: IO[str], columns: Sequence[str], tabs: bool) -> Rows:
-    """CSV with quotes, or TSV without."""
+def csv_rows(path: Path, stream: IO[str], table: TableFlags, form: TableForm) -> Rows:
+    """Rows of cells between separators."""
     csv.field_size_limit(MAX_CHARACTERS)
     reader = csv.reader(
-        stream,
-        delimiter="\t" if tabs else ",",
-        quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
-        strict=True,
+        stream, delimiter=form.separator, quoting=quoting_of(form.quoted), strict=True
     )
-    places, width, line = [0], 0, 1
+    width, line = 0, 1
     try:
         for row in reader:
-            if not width:
-                width, has_header = len(row), any(name in row for name in columns)
-                places = [column_place(path, name, row, has_header) for name in columns]
-            if len(row) not in (0, width):
-                yield line, ValueError(f"{len(row)} columns, the first row has {width}")
-            elif row and not (line == 1 and has_header):
-                yield line, " ".join(row[place] for place in places)
+            if row and not width:
+                width = len(row)
+                places, kept = (
+                    [table.place(path, name, row, form.has_header) for name in names]
+                    for names in (table.columns, table.keep)
+                )
+                is_data = not form.has_header
+            else:
+                is_data = bool(row)
+            if is_data and len(row) != width:
+                yield Cell(line, ValueError(f"{len(row)} columns, the first row has {width}"))
+            elif is_data:
+                text = " ".join(row[place] for place in places)
+                yield Cell(line, text, tuple(row[place] for place in kept))
             line = reader.line_num + 1
     except csv.Error as error:
         closing = "a quote that opens in this row is never closed"
@@ -152,34 +206,41 @@ def csv_rows(path: Path, stream: IO[str], columns: Sequence[str], tabs: bool) ->
         raise ValueError(f"{path}:{line}: {reason}") from error
 
 
-def column_place(path: Path, name: str, first: list[str], has_header: bool) -> int:
-    """Where a column stands: by its name in the first row, or by its number from 0."""
-    if name in first:
-        return first.index(name)
-    if name.isdecimal() and int(name) < len(first):
-        return int(name)
-    known = ", ".join(first) if has_header or not name.isdecimal() else f"0 to {len(first) - 1}"
-    raise ValueError(f"{path} has no column {name!r}; it has {known[:200]}")
-
-
-def json_rows(stream: IO[str], columns: Sequence[str]) -> Rows:
-    """One JSON object a line."""
+def json_rows(path: Path, stream: IO[str], table: TableFlags) -> Rows:
+    """One JSON object a line; numbers are places among the names of the first."""
+    names: list[str] = []
     for number, line in enumerate(stream, start=1):
-        if line.strip():
-            yield number, json_cell(line, columns)
+        if not line.strip():
+            continue
+        row = json_object(line)
+        if isinstance(row, ValueError):
+            yield Cell(number, row)
+            continue
+        if not names:
+            first = list(row)
+            wanted = (*table.columns, *table.keep)
+            names = [first[table.place(path, n, first)] if is_number(n) else n for n in wanted]
+        yield json_cell(number, row, names[: len(table.columns)], names[len(table.columns) :])
 
 
-def json_cell(line: str, columns: Sequence[str]) -> str | ValueError:
+def json_cell(number: int, row: dict[str, Any], names: list[str], kept: list[str]) -> Cell:
     """The chosen values of one object."""
+    for name in (*names, *kept):
+        if name not in row:
+            problem = f"no value for {name!r}; there are {', '.join(row)[:200]}"
+            return Cell(number, ValueError(problem))
+    for name in names:
+        if unfit := value_problem(name, row[name]):
+            return Cell(number, ValueError(unfit))
+    return Cell(number, " ".join(str(row[n]) for n in names), tuple(row[n] for n in kept))
+
+
+def json_object(line: str) -> dict[str, Any] | ValueError:
+    """A line's object, or why it is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         return ValueError(f"not JSON: {error}")
     if not isinstance(row, dict):
         return ValueError(f"expected a JSON object, got {line[:60].strip()!r}")
-    for name in columns:
-        if name not in row:
-            return ValueError(f"no value for {name!r}; there are {', '.join(row)[:200]}")
-        if isinstance(row[name], bool) or not isinstance(row[name], str | int | float):
-            return ValueError(f"{name!r} holds {json.dumps(row[name])[:60]}, expected a text")
-    return " ".join(str(row[name]) for name in columns)
+    return row

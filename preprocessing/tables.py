@@ -230,9 +230,9 @@ def shortened(cell: str) -> str:
 
 def value_problem(name: str, value: object, label: bool = False) -> str | None:
     """Why a JSON value is no text, or no label; None where it is one."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return f"no value for {name!r}"
-    if isinstance(value, str | int | float) and (label or not isinstance(value, bool)):
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    kinds = (str, int, float)
+    if isinstance(value, kinds) and is_finite and (label or not isinstance(value, bool)):
         return None
-    wanted = "one label: a text, a number, true or false" if label else "a text or a number"
+    wanted = "one label: a text, a number, true or false" if label else "a text"
     return f"{name!r} holds {json.dumps(value, default=str)[:60]}, expected {wanted}"

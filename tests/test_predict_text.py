@@ -156,6 +156,58 @@ def test_a_table_with_faults_in_it(model: Path, tmp_path: Path, capsys) -> None:
     ]
 
 
+def test_columns_of_a_table_are_kept(model: Path, tmp_path: Path, capsys) -> None:
+    """A table with a header that nobody knows, divided as Excel does it."""
+    table = tmp_path / "reviews.csv"
+    table.write_text("v1;v2;class\na1;a good film;yes\na2;a, bad film;no\n", encoding="utf-8-sig")
+    command = [
+        "--model",
+        str(model),
+        "--column",
+        "1",
+        "--keep",
+        "v1",
+        "--keep",
+        "class",
+        str(table),
+    ]
+    assert predict.main([*command, "--format", "csv", "--threshold", "0.5"]) == 0
+    output = capsys.readouterr()
+    rows = list(csv.reader(io.StringIO(output.out)))
+    assert rows[0] == ["input", "rank", "class", "probability", "v1", "class (kept)"]
+    assert [row[2:3] + row[4:] for row in rows[1:]] == [["up", "a1", "yes"], ["down", "a2", "no"]]
+    assert output.err == f"note: {table}: ';' between the cells (--separator says otherwise)\n"
+    assert predict.main([*command, "--format", "csv", "--threshold", "1"]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[2] == [f"{table}:3", "0", "", "", "a2", "no"]
+    lines = [{"t": "good", "n": 7, "x": None}, {"t": "bad", "n": [1], "x": "é"}]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    keep = "--keep", "n", "--keep", "x", "--column", "0"
+    code, found, err = answers(capsys, model, *keep, tmp_path / "r.jsonl")
+    assert (code, err) == (0, "")
+    assert [row["kept"] for row in found] == [{"n": 7, "x": None}, {"n": [1], "x": "é"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--keep", "id", "t.csv"], "--keep is for tables: --column says which column is read"),
+        (["--keep", "id", "--column", "text", "t.csv"], "--keep needs --format csv or jsonl"),
+        (["--separator", ";;", "t.csv"], "must be one character, as ';', or tab; got ';;'"),
+        (["--header", "maybe", "t.csv"], "expected true or false, got 'maybe'"),
+        (["--encoding", "latin9000", "t.csv"], "no encoding is called 'latin9000'"),
+        (["--encoding", "hex", "t.csv"], "no encoding"),
+    ],
+)
+def test_flags_of_tables_that_cannot_be(capsys, arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        predict.main(["--model", "x", *arguments])
+    assert stopped.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
 def test_files_and_folders(model: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "b.txt").write_text("\ufeffa bad film", encoding="utf-8")
     (tmp_path / "a.txt").write_text("a good film")

@@ -229,10 +229,10 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "an object as text": (
         "a.jsonl",
         '{"text": {"de": "x"}, "label": 1}\n',
-        'a.jsonl:1: \'text\' holds {"de": "x"}, expected a text or a number',
+        'a.jsonl:1: \'text\' holds {"de": "x"}, expected a text',
     ),
     "true as text": ("a.jsonl", '{"text": true, "label": 1}\n', "'text' holds true, expected a"),
-    "NaN as label": ("a.jsonl", '{"text": "x", "label": NaN}\n', "a.jsonl:1: no value for 'label'"),
+    "NaN as label": ("a.jsonl", '{"text": "x", "label": NaN}\n', "a.jsonl:1: 'label' holds NaN, e"),
     "a column twice": (
         "a.csv",
         "text,text,label\nx,y,a\n",
@@ -291,7 +291,7 @@ def test_columns_that_cannot_be(
         ({"text": [["x"]], "label": ["a"]}, "row 1: 'text' holds"),
         ({"text": ["x"], "label": [["a"]]}, "row 1: 'label' holds"),
         ({"text": ["x"], "label": [{"a": 1}]}, "row 1: 'label' holds"),
-        ({"text": ["x"], "label": [float("nan")]}, "row 1: no value for 'label'"),
+        ({"text": ["x"], "label": [float("nan")]}, "row 1: 'label' holds NaN"),
         ({"text": [b"\xff"], "label": ["a"]}, "is not utf-8"),
     ],
 )

@@ -18,6 +18,7 @@ def test_a_bundle_appears_whole(tmp_path: Path) -> None:
         "README.md", "exporters/__init__.py", "exporters/answers.py", "exporters/bundle_files.py",
         "exporters/manifest.schema.json", "model.onnx", "predict.py", "preprocessing/__init__.py",
         "preprocessing/images.py", "preprocessing/reader.py", "preprocessing/sources.py",
+        "preprocessing/table_flags.py", "preprocessing/tables.py",
     }  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 

@@ -2,22 +2,32 @@
 
 import gzip
 import io
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from datamodules.text_readers import Columns, read_table
+from datamodules.text_columns import Columns
+from datamodules.text_layout import one_source
+from datamodules.text_readers import read_table
 from preprocessing.reader import make_reader, text_of
 from preprocessing.sources import find_samples
+from preprocessing.table_flags import TableFlags
+from preprocessing.tables import Declared
 from preprocessing.text import char_tokenizer
 
 
-def find(*names: object, columns: tuple[str, ...] = (), kind: str = "text", texts=()) -> list:
+def samples(*names: object, kind: str = "text", texts=(), said=None, **table: object) -> list:
+    flags, said = TableFlags(**table), [] if said is None else said  # type: ignore[arg-type]
+    return list(find_samples(texts, [str(n) for n in names], flags, kind, (".txt",), said.append))
+
+
+def find(*names: object, **arguments: object) -> list:
     """(name, content) with the message in the place of a fault."""
-    found = find_samples(texts, [str(n) for n in names], columns, kind, (".txt",))
-    return [(name, str(c) if isinstance(c, ValueError) else c) for name, c in found]
+    found = samples(*names, **arguments)  # type: ignore[arg-type]
+    return [(name, str(c) if isinstance(c, ValueError) else c) for name, c, _ in found]
 
 
 def test_texts_files_and_folders_in_order(tmp_path: Path) -> None:
@@ -97,8 +107,80 @@ def test_a_number_is_a_column_of_a_table_without_names(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_text('a "quote\tone\nb\ttwo\n')
     assert find(path, columns=("0",)) == [(f"{path}:1", 'a "quote'), (f"{path}:2", "b")]
-    assert find(path, columns=("2",)) == [(str(path), f"{path} has no column '2'; it has 0 to 1")]
-    assert "has no column 'text'; it has" in find(path, columns=("text",))[0][1]
+    assert find(path, columns=("2",)) == [
+        (str(path), f'{path}: no column 2; its columns are 0 (a "quote), 1 (one)')
+    ]
+    assert "no column 'text'; its columns are 0" in find(path, columns=("text",))[0][1]
+
+
+def test_a_number_stays_a_place_where_a_cell_is_called_so(tmp_path: Path) -> None:
+    """The first label of a table without names is 1: neither is it lost nor taken for the text."""
+    path = tmp_path / "t.csv"
+    path.write_text('1,"Fine","a film"\n0,"Bad","another"\n1,"Good","more"\n')
+    said: list[str] = []
+    found = find(path, columns=("1", "2"), said=said)
+    assert [text for _, text in found] == ["Fine a film", "Bad another", "Good more"]
+    assert said == [
+        f"{path}: the first row is taken for data, not column names (--header true says otherwise)"
+    ]
+    said.clear()
+    named = find(path, columns=("1",), declared=Declared(header=True), said=said)
+    assert ([text for _, text in named], said) == (["Bad", "Good"], [])
+
+
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ("v1,v2,,,\nham,one,,,\nspam,two,,,\n", ("1",)),
+        ("\ufeffv2;v1\none;ham\ntwo;spam\n", ("v2",)),
+        ("v2|v1\none|ham\ntwo|spam\n", ("0",)),
+        ('{"v1": "ham", "v2": "one"}\n{"v1": "spam", "v2": "two"}\n', ("1",)),
+    ],
+)
+def test_tables_are_read_by_the_rules_of_training(tmp_path: Path, content: str, columns) -> None:
+    path = tmp_path / ("t.jsonl" if content.startswith("{") else "t.csv")
+    path.write_text(content, encoding="utf-8")
+    said: list[str] = []
+    assert [text for _, text in find(path, columns=columns, said=said)] == ["one", "two"]
+    source = one_source(path, ())
+    label = "v1" if columns == ("v2",) else {"1": 0, "0": 1}[columns[0]]
+    asked = Columns(columns, label)
+    assert [text for text, *_ in source.rows(asked)] == ["one", "two"]
+    chosen = source.chosen(asked)
+    assert chosen
+    assert said == [f"{path}: {text.replace('--data.', '--')}" for text in chosen.found]
+
+
+def test_form_and_encoding_can_be_declared(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("a~caf\xe9\n".encode("latin-1"))
+    declared = Declared(separator="~", header=False)
+    assert find(path, columns=("1",), declared=declared, encoding="latin-1")[0][1] == "caf\xe9"
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_cells_are_kept_for_the_answer(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"t.{ending}"
+    rows = [{"id": "a1", "text": "one", "more": "x"}, {"id": "a2", "text": "two", "more": "y"}]
+    if ending == "csv":
+        path.write_text("id,text,more\na1,one,x\na2,two,y\n")
+    else:
+        path.write_text("\n".join(map(json.dumps, [*rows, {"text": "three", "more": "z"}])))
+    found = samples(path, columns=("text",), keep=("2", "id"))
+    assert [sample.kept for sample in found[:2]] == [("x", "a1"), ("y", "a2")]
+    if ending == "jsonl":
+        assert str(found[2].content) == "no value for 'id'; there are text, more"
+    (wrong, *_) = find(path, columns=("text",), keep=("idd",))
+    assert "'idd'" in wrong[1]
+
+
+def test_hidden_files_are_skipped_and_counted(tmp_path: Path) -> None:
+    for name in ("a/1.txt", "a/._1.txt", ".cache/2.txt", "a/b/.x/3.txt", "__MACOSX/4.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    said: list[str] = []
+    assert [content for _, content in find(tmp_path, said=said)] == [tmp_path / "a" / "1.txt"]
+    assert said == [f"{tmp_path}: 4 hidden files or folders are skipped"]
 
 
 def test_json_lines(tmp_path: Path) -> None:
@@ -151,7 +233,8 @@ def test_a_long_table_does_not_fill_memory(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text\n" + ("word " * 20 + "\n") * 100_000)
     tracemalloc.start()
-    count = sum(1 for _ in find_samples((), [str(path)], ["text"], "text", ()))
+    flags = TableFlags(["text"])
+    count = sum(1 for _ in find_samples((), [str(path)], flags, "text", (), print))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 100_000
