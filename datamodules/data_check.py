@@ -28,6 +28,7 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_folder import ImageFolder
 from datamodules.image_listing import ListedImages
 from datamodules.image_splits import Finding, listing
+from datamodules.label_spelling import spelling_findings
 from datamodules.loader_policy import usable_cpus
 from datamodules.packed_images import CHUNK, PackedImages, pixel_hash
 from datamodules.pixel_cache import files_key
@@ -84,7 +85,7 @@ def check_data(data: Any, level: str | bool, folder: Path | None) -> None:
         check_texts(data, full, found)
     else:
         targets = {"train": data.train_targets}
-    check_classes(targets, data.class_names, found)
+    check_classes(targets, data.class_names, isinstance(data, TextDataModule), found)
     if folder is not None:
         text = json.dumps({"level": level, **asdict(found)}, indent=2, ensure_ascii=False)
         (folder / "data_check.json").write_text(text + "\n", encoding="utf-8")
@@ -150,8 +151,10 @@ def check_values(data: Any, found: DataCheck) -> None:
             found.errors.append(f"the {name} that images are normalised with is {channels}")
 
 
-def check_classes(targets: Mapping[str, np.ndarray], names: list[str], found: DataCheck) -> None:
-    """Classes with too few samples, and unequal ones."""
+def check_classes(
+    targets: Mapping[str, np.ndarray], names: list[str], can_join: bool, found: DataCheck
+) -> None:
+    """Classes with too few samples, unequal ones, and those that may be one or several."""
     found.summary += f", {len(names)} classes"
     for split, labels in targets.items():
         counts = np.bincount(labels, minlength=len(names))
@@ -168,6 +171,7 @@ def check_classes(targets: Mapping[str, np.ndarray], names: list[str], found: Da
             f"train: {counts[most]:,} samples of {names[most]}, but {counts[least]:,} of "
             f"{names[least]}; --loss.class_weights balanced weighs all classes alike"
         )
+    found.warnings += spelling_findings(dict(zip(names, counts.tolist(), strict=True)), can_join)
 
 
 # ---- images -------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def visible(label: str) -> str:
 
 
 def number(label: str) -> str:
-    """The same text for 1, 1.0 and 01."""
-    return str(Fraction(label)) if NUMBER.fullmatch(label) else label
+    """The same text for 1, 1.0 and 01; not for 1/2 and 0.5."""
+    return f"= {Fraction(label)}" if NUMBER.fullmatch(label) else label
 
 
 FOLDS: dict[str, Callable[[str], str]] = {"case": str.casefold, "number": number}
@@ -60,12 +60,12 @@ def near(label: str, labels: Sequence[str]) -> str:
     return ""
 
 
-def spelling_findings(counts: Mapping[str, int], remedy: str) -> list[str]:
+def spelling_findings(counts: Mapping[str, int], has_flag: bool) -> list[str]:
     """Classes that may be one, and classes that may be several.
 
     Args:
         counts: Training samples by class name.
-        remedy: How classes are made one; `{kind}` in it becomes case or number.
+        has_flag: Whether --data.join_labels can join them; else their names must be made one.
     """
     found = []
     folds = {"": visible, **FOLDS}
@@ -76,10 +76,9 @@ def spelling_findings(counts: Mapping[str, int], remedy: str) -> list[str]:
         alike = [counted(group, counts) for group in groups.values() if len(group) > 1]
         if alike:
             difference = DIFFERENCES.get(kind, "only in what cannot be seen")
-            found.append(
-                f"classes differ {difference}: {listing(alike, NUM_SHOWN)}; "
-                + remedy.format(kind=kind)
-            )
+            flag = f"--data.join_labels {kind} joins them"
+            remedy = flag if kind and has_flag else "if they are one, give them one name"
+            found.append(f"classes differ {difference}: {listing(alike, NUM_SHOWN)}; {remedy}")
     joint = joint_names(list(counts))
     if joint:
         found.append(

@@ -148,6 +148,18 @@ def test_values_that_are_not_finite(tmp_path):
     assert r"the mean that images are normalised with is [nan]" in str(stopped.value)
 
 
+def test_classes_that_may_be_one_or_several_are_found_in_texts_and_pictures(tmp_path):
+    names = ["Cat", "cat", "dog", "cat|dog"]
+    tree = save_tree(tmp_path / "p", dict.fromkeys(names, 20))
+    rows = "".join(f"text {i},{names[i % 4]}\n" for i in range(80))
+    (tmp_path / "t.csv").write_text("text,label\n" + rows)
+    for data in (image_folder(tree, tmp_path), text_files(tmp_path / "t.csv", tmp_path)):
+        case, joint = found_in(data, tmp_path).warnings[-2:]
+        assert case.startswith("classes differ only in case: 'Cat' (")
+        assert ("--data.join_labels case joins them" in case) == (data.kind == "text")
+        assert joint.startswith("1 class names look like several labels in one")
+
+
 class Foreign:
     """A datamodule of somebody's own that keeps the contract."""
 
