@@ -218,7 +218,9 @@ def main() -> None:
         print_table(name, figures, sizes)
         everything[name] = {"engines": figures, "mb": sizes}
     if options.json:
-        options.json.write_text(json.dumps(everything | {"machine": machine}, indent=1))
+        options.json.write_text(
+            json.dumps(everything | {"machine": machine}, indent=1), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

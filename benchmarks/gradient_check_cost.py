@@ -67,7 +67,7 @@ def main() -> None:
         print(f"{name:30} {value}")
     path = Path("build") / "benchmarks" / "gradient_check_cost.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def disturb(runner: Runner, whole: Path, kills: int, length: float, chance: rand
 def is_identical(one: Path, other: Path) -> bool:
     """Compares the final checkpoints and every row of metrics.csv."""
     states = [torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other)]
-    tables = [(folder / "metrics.csv").read_text() for folder in (one, other)]
+    tables = [(folder / "metrics.csv").read_text(encoding="utf-8") for folder in (one, other)]
     differing = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
     if tables[0] != tables[1]:
         differing.append("metrics.csv")
@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{'yes' if row['identical'] else 'NO'}"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     is_good = all(row["identical"] and row["most_lost"] <= INTERVAL for row in figures)
     if is_good:
         shutil.rmtree(folder)

@@ -66,7 +66,7 @@ def write_files(kind: str, folder: Path) -> list[Path]:
         else:
             words = generator.choice(WORDS, generator.integers(20, 400))
             paths.append(folder / f"{i:04}.txt")
-            paths[-1].write_text(" ".join(words))
+            paths[-1].write_text(" ".join(words), encoding="utf-8")
     return paths
 
 
@@ -151,7 +151,7 @@ def main() -> None:
             print(f"  {name:24} {figures[name]:10.2f} s")
     path = Path("build") / "benchmarks" / "predict.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=2) + "\n")
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

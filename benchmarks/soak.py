@@ -36,13 +36,13 @@ COMMON = [
 
 def resident_bytes(process: int) -> int:
     """Memory of a process that is its own, shared pages left out."""
-    fields = Path(f"/proc/{process}/statm").read_text().split()
+    fields = Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def workers_of(process: int) -> list[int]:
     """Loader processes among the direct and indirect children; W&B's service is none."""
-    listing = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    listing = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8").split()
     children = [pid for child in map(int, listing) for pid in (child, *workers_of(child))]
     return [p for p in children if b"multiprocessing" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
@@ -58,7 +58,7 @@ def child(arguments: list[str], log: Path, result: Path) -> None:
             samples.append((step, resident_bytes(os.getpid()), workers))
 
     code = run_train(arguments, log, sample)
-    result.write_text(json.dumps(samples))
+    result.write_text(json.dumps(samples), encoding="utf-8")
     os._exit(code)
 
 
@@ -81,7 +81,7 @@ def measure(name: str, steps: int, folder: Path) -> dict[str, Any]:
     process.join()
     if process.exitcode:
         raise RuntimeError(f"{name} ended with code {process.exitcode}; see {log}")
-    samples = np.array(json.loads(result.read_text()), dtype=float)  # [M,3]
+    samples = np.array(json.loads(result.read_text(encoding="utf-8")), dtype=float)  # [M,3]
     late = samples[samples[:, 0] >= WARM_UP * steps]
     slopes = median_slopes(late[:, 0] / 1000, late[:, 1:] / 1e6)  # [2], MB per 1,000 steps
     return {
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{row['workers_mb']:11.0f}  {row['workers_slope']:14.2f}"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     return 0 if all(max(row["slope"], row["workers_slope"]) < LIMIT for row in figures) else 1
 
 

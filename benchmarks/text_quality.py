@@ -227,14 +227,16 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
-    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    results = (
+        json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
+    )
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     for row in ROWS:
         if arguments.only and row.data not in arguments.only:
             continue
         results[row.data] = measure(row, Path(arguments.root), tuple(arguments.seeds))
         print(line(row.data, results[row.data]), flush=True)
-        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
+        arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

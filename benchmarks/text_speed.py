@@ -162,7 +162,7 @@ def write_rows(path: Path, num_rows: int) -> int:
     words = [f"word{i:x}" for i in range(NUM_WORDS)]
     frequencies = np.cumsum(1 / np.arange(1, NUM_WORDS + 1))
     num_bytes = 0
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write("text,label\n")
         for number in range(num_rows):
             if number % 10_000 == 0:
@@ -178,7 +178,7 @@ def write_rows(path: Path, num_rows: int) -> int:
 
 def peak_megabytes() -> float:
     """The most memory that this process has held, mapped files included (Linux tells it)."""
-    with open("/proc/self/status") as status:
+    with open("/proc/self/status", encoding="utf-8") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
 
 
@@ -219,7 +219,9 @@ def measure_rows(num_rows: int) -> dict[str, dict[str, float]]:
         print(f"{num_rows:,} rows, {size:,.0f} MB of CSV, {strings:,.0f} MB as Python strings")
         command = [sys.executable, "-m", "benchmarks.text_speed", "--start", str(csv_file), folder]
         for name in ("first start", "from the cache"):
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            output = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            ).stdout
             results[name] = json.loads(output.splitlines()[-1])
             lines = [f"  {key:34} {value:12,.1f}" for key, value in results[name].items()]
             print(name, *lines, sep="\n")
@@ -240,7 +242,7 @@ def main() -> None:
     result = measure_rows(arguments.rows) if arguments.rows else measure_speed(arguments.root)
     path = Path("build", "benchmarks", "text_rows.json" if arguments.rows else "text_speed.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
 @contextmanager
 def silence() -> Iterator[None]:
     """Lines for a person are part of the work, but not of this command's answer."""
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
 
 
@@ -154,7 +154,7 @@ def main() -> None:
         figures[name] = {"images_per_second": count / median, "ratio": base / median}
         print(f"{name:<30}{count / median:>10,.0f}{base / median:>18.2f}")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+        options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

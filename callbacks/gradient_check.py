@@ -151,7 +151,7 @@ class GradientCheck(pl.Callback):
         if self.folder is not None:
             path = self.folder / "gradients.csv"
             header = [] if path.exists() else [("step", *Layer._fields)]
-            with path.open("a", newline="") as file:
+            with path.open("a", newline="", encoding="utf-8") as file:
                 rows = ((step, x.layer, *(f"{value:.6g}" for value in x[1:])) for x in layers)
                 csv.writer(file).writerows([*header, *rows])
         for logger in trainer.loggers:
@@ -239,6 +239,6 @@ def dead_units_hook(dead: dict[str, Tensor], name: str) -> Callable[[Any, Any, T
 def drop_rows_from(path: Path, step: int) -> None:
     """Forgets what a resumed run is about to measure again."""
     if path.is_file():
-        header, *rows = path.read_text().splitlines(keepends=True)
+        header, *rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [row for row in rows if int(row.partition(",")[0]) < step]
-        path.write_text("".join([header, *kept]))
+        path.write_text("".join([header, *kept]), encoding="utf-8")

@@ -29,7 +29,7 @@ def draw_learning_curves(metrics: Path, path: Path) -> None:
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
-    with metrics.open(newline="") as file:
+    with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     figure = matplotlib.figure.Figure(figsize=(12, 3.6), layout="constrained")
     panels = {"loss": "loss", "accuracy": "accuracy", "lr": "learning rate"}

@@ -24,7 +24,7 @@ class MetricsCsv(Logger):
         self.columns = list(FIRST_COLUMNS)
         self.rows: list[dict[str, str]] = []
         if path is not None and path.is_file():  # of a run that goes on, if only with its test
-            lines = path.read_text(errors="replace").splitlines()
+            lines = path.read_text(errors="replace", encoding="utf-8").splitlines()
             columns, *rows = [*csv.reader(lines)] or [[]]
             if columns[:2] == FIRST_COLUMNS:  # else damaged: a checkpoint holds the rows as well
                 self.columns = columns
@@ -60,7 +60,7 @@ class MetricsCsv(Logger):
         if self.path is None or not self.rows:
             return
         temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", newline="") as file:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(self.rows)

@@ -32,7 +32,9 @@ class TestReport(pl.Callback):
         print_report(report, names)
         if self.folder is not None:
             values = report_values(report, names)
-            (self.folder / "test.json").write_text(json.dumps(values, indent=1, ensure_ascii=False))
+            (self.folder / "test.json").write_text(
+                json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8"
+            )
             draw_confusion_matrix(report.confusion, names, self.folder / "confusion_matrix.png")
 
 

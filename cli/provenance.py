@@ -17,7 +17,9 @@ def git_commit() -> str | None:
     """The commit this code is at, with "-dirty" where files differ from it."""
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, encoding="utf-8"
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None

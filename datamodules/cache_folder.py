@@ -61,7 +61,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds an exclusive lock on a file; the system releases it should the process die."""
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         if os.name == "posix":
             import fcntl
 
