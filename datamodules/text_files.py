@@ -6,7 +6,7 @@ from typing import Any, Literal
 from datamodules.text_columns import Columns
 from datamodules.text_datamodule import TextDataModule
 from datamodules.text_layout import find_sources
-from datamodules.text_readers import TextSource
+from datamodules.text_readers import CHOOSERS, TextSource
 from preprocessing.tables import one_separator
 
 
@@ -66,3 +66,19 @@ class TextFiles(TextDataModule):
 
     def find(self) -> dict[str, TextSource]:
         return find_sources(self.folder, self.chosen, columns=self.columns)
+
+    def reading(self) -> list[str]:
+        """Also which flags for tables were given though there are none."""
+        formats = {source.format for source in self.sources.values()}
+        given = {
+            "separator": self.columns.separator is not None and "table" not in formats,
+            "header": self.columns.header is not None and "table" not in formats,
+            "quoted": self.columns.quoted is not None and "table" not in formats,
+            "text_columns": bool(self.columns.text) and not formats & CHOOSERS.keys(),
+            "label_column": self.columns.label is not None and not formats & CHOOSERS.keys(),
+        }
+        return super().reading() + [
+            f"--data.{name} is not used: the files are {' and '.join(sorted(formats))}"
+            for name, is_unused in given.items()
+            if is_unused
+        ]

@@ -86,7 +86,12 @@ def split_sources(
                 f"{root} has {', '.join(listed.values())}, but nothing that is called train; name "
                 "it by --data.train_file"
             )
-        return {"train": one_source(root, ignored_folders, left)}
+        whole = one_source(root, ignored_folders, left)
+        if found and whole.labels:
+            left.remarks.append(
+                f"{', '.join(listed.values())} is taken for a class: nothing is called train"
+            )
+        return {"train": whole}
     for split, paths in found.items():
         if len(paths) > 1:
             raise ValueError(
@@ -94,6 +99,7 @@ def split_sources(
             )
     left.unused.update(others)
     sources = {"train": one_source(found.pop("train")[0], ignored_folders, left)}
+    sources["train"].chosen(columns)
     for split, (path,) in found.items():
         source = None
         if not (problem := no_classes(path, sources["train"], left)):
@@ -102,7 +108,7 @@ def split_sources(
         if source and not problem:
             sources[split] = source
         else:
-            left.unlabelled.append(
+            left.remarks.append(
                 f"{path.name} has no labels ({problem}): it is left for predict.py, and {split} is "
                 "cut from train"
             )

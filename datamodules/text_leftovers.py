@@ -18,7 +18,7 @@ class Leftovers:
     root: Path
     unused: set[Path] = field(default_factory=set)
     hidden: set[Path] = field(default_factory=set)
-    unlabelled: list[str] = field(default_factory=list)  # sentences
+    remarks: list[str] = field(default_factory=list)
 
     def visible(self, folder: Path) -> list[Path]:
         """Entries of a folder in order of their names, hidden ones left out."""
@@ -36,7 +36,7 @@ class Leftovers:
         hidden = f"{len(self.hidden)} hidden files or folders are not read"
         kinds = {f"not used below {self.root}": self.unused, hidden: self.hidden}
         found = [f"{kind}: {self.listed(paths)}" for kind, paths in kinds.items() if paths]
-        return (*found, *self.unlabelled)
+        return (*found, *self.remarks)
 
     def listed(self, paths: Collection[Path]) -> str:
         names = [os.path.relpath(path, self.root) for path in sorted(paths)]

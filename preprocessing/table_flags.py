@@ -44,12 +44,13 @@ def add_table_flags(parser: argparse.ArgumentParser) -> None:
         help="a column that csv and jsonl answers repeat, as an id or the text; may be repeated")
     add("--separator", type=separator, help="character between a table's cells, or tab")
     add("--header", type=truth, help="true or false: whether a table's first row names columns")
+    add("--quoted", type=truth, help="true or false: whether quotes enclose a table's cells")
     add("--encoding", type=encoding, default="utf-8-sig", help="of tables; default: utf-8")
     # fmt: on
 
 
 def table_flags(arguments: argparse.Namespace) -> TableFlags:
-    declared = Declared(arguments.separator, header=arguments.header)
+    declared = Declared(arguments.separator, arguments.quoted, arguments.header)
     return TableFlags(arguments.column, arguments.keep, declared, arguments.encoding)
 
 

@@ -105,6 +105,19 @@ def test_what_is_read_and_what_is_not_stands_in_the_notes(tmp_path: Path) -> Non
     assert len(again.notes) == len(module.notes) - 1
 
 
+def test_flags_of_tables_that_have_no_effect_are_said(folder: Path) -> None:
+    flags = {"header": True, "separator": ";", "label_column": "label"}
+    end = "is not used: the files are jsonl"
+    assert [note for note in data(folder, **flags).notes if end in note] == [
+        f"--data.separator {end}", f"--data.header {end}"
+    ]  # fmt: skip
+    write_rows(folder / "texts" / "a" / "1.txt", ["one text"])
+    write_rows(folder / "texts" / "b" / "1.txt", ["another text"])
+    module = TextFiles(str(folder / "texts"), label_column="label", quoted=False)
+    end = "is not used: the files are class_folders"
+    assert module.reading() == [f"--data.quoted {end}", f"--data.label_column {end}"]
+
+
 @pytest.mark.slow
 def test_workers_give_the_same_batches(folder: Path) -> None:
     alone, shared = (list(data(folder, num_workers=n).train_dataloader()) for n in (0, 2))

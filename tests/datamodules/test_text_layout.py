@@ -171,6 +171,19 @@ def test_a_table_without_labels_is_left_for_prediction(
     assert set(find_sources(tmp_path, chosen, columns=columns)) == {"train", "test"}  # an error
 
 
+def test_what_is_wrong_with_train_is_told_first(tmp_path: Path) -> None:
+    make(tmp_path, "dev.csv")
+    (tmp_path / "train.csv").write_text("a,b\nx,y\n")
+    with pytest.raises(ValueError, match=r"train.csv: no column is told to hold the text"):
+        find_sources(tmp_path, NOTHING)
+
+
+@pytest.mark.parametrize("names", [["dev/1.txt", "ops/2.txt"], ["test.txt", "pos.txt", "neg.txt"]])
+def test_a_class_that_is_called_like_a_split_is_named(tmp_path: Path, names: list[str]) -> None:
+    (line,) = notes(make(tmp_path, *names))
+    assert line == f"{Path(names[0]).parts[0]} is taken for a class: nothing is called train"
+
+
 def test_a_test_split_whose_text_is_not_found_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\nx,y\n")
     (tmp_path / "test.csv").write_text("words,label\nx,y\n")
