@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamodules.image_splits import Finding, listing
+from datamodules.label_spelling import visible_classes
 from datamodules.splits import SPLIT_NAMES
 from preprocessing.images import EXTENSIONS
 
@@ -109,6 +110,8 @@ def list_table(path: Path) -> ImageListing:
 
 def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -> ImageListing:
     """Puts labels on the paths, or raises all problems as one error."""
+    found, odd = visible_classes(found)
+    notes = [*notes, *map(Finding, odd)]
     class_names = natural_order(found["train"])
     problems += [f"the class name {n!r} is not UTF-8" for n in class_names if not encodable(n)]
     problems += [

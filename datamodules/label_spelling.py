@@ -51,6 +51,20 @@ def joined(counts: Mapping[str, int], kinds: Collection[str]) -> dict[str, str]:
     return {label: best for group, best in pairs for label in group}
 
 
+def visible_classes(
+    found: Mapping[str, Mapping[str, list[str]]],
+) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+    """Paths by split and class, under the classes' visible names, and what was odd about them."""
+    cleaned: dict[str, dict[str, list[str]]] = {}
+    notes = []
+    for split, classes in found.items():
+        cleaned[split] = {}
+        for name, paths in classes.items():
+            cleaned[split].setdefault(visible(name), []).extend(paths)
+        notes += label_notes(split, [(name, len(paths)) for name, paths in classes.items()])
+    return cleaned, notes
+
+
 def near(label: str, labels: Sequence[str]) -> str:
     """Says which of the labels a missing one may be: `; it differs from 'a' only in case: …`."""
     for kind, fold in FOLDS.items():

@@ -28,6 +28,7 @@ from preprocessing.tables import (
 )
 
 NUM_FAULTS_SHOWN = 5
+PLAIN = {str, int}  # what needs no second look
 JSON_TYPES = (str, int, float, list, dict)
 
 Label = str | int | float  # true and false are numbers, too
@@ -113,7 +114,7 @@ def read_json_lines(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     names = [chosen.first[n] for n in (*chosen.text, chosen.label)]
     for number, row in json_objects(path, columns):
         values: list[Any] = [row.get(name) for name in names]
-        if problem := row_problem(names, values):
+        if not PLAIN.issuperset(map(type, values)) and (problem := row_problem(names, values)):
             raise ValueError(f"{path}:{number}: {problem}")
         yield " ".join(map(str, values[:-1])), values[-1], number
 
@@ -137,13 +138,21 @@ def read_parquet(path: Path, columns: Columns, label: str) -> Iterator[Row]:
     chosen = parquet_columns(path, columns)
     names = [chosen.first[n] for n in (*chosen.text, chosen.label)]
     with pq.ParquetFile(path) as table:
-        parts = (batch.to_pydict() for batch in table.iter_batches(4096, columns=names))
-        rows = (row for cells in parts for row in zip(*(cells[n] for n in names), strict=True))
-        for number, row in enumerate(rows, start=1):
-            values = [plain_value(value) for value in row]
-            if problem := row_problem(names, values):
+        for number, (is_plain, row) in enumerate(parquet_rows(table, names), start=1):
+            if not is_plain and (problem := row_problem(names, row)):
                 raise ValueError(f"{path}, row {number}: {problem}")
-            yield " ".join(map(str, values[:-1])), values[-1], number
+            yield " ".join(map(str, row[:-1])), row[-1], number
+
+
+def parquet_rows(table: pq.ParquetFile, names: list[str]) -> Iterator[tuple[bool, tuple]]:
+    """Rows, each with whether it needs no second look."""
+    for batch in table.iter_batches(4096, columns=names):
+        cells = batch.to_pydict()
+        columns = [cells[name] for name in names]
+        is_plain = all(PLAIN.issuperset(map(type, column)) for column in columns)
+        if not is_plain:
+            columns = [list(map(plain_value, column)) for column in columns]
+        yield from ((is_plain, row) for row in zip(*columns, strict=True))
 
 
 def plain_value(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from datamodules.image_listing import join
 from datamodules.label_spelling import joined, near, number, spelling_findings, visible
 
 
@@ -97,3 +98,18 @@ def test_findings(name: str) -> None:
 def test_pictures_have_no_flag_for_it() -> None:
     (found,) = spelling_findings({"Cat": 3, "cat": 2}, has_flag=False)
     assert found.endswith("if they are one, give them one name")
+
+
+def test_names_of_classes_of_pictures_are_cleaned_too() -> None:
+    """As macOS writes them, or a table with stray characters."""
+    train = {"caf\xe9": ["1.png"], "cafe\u0301": ["2.png", "3.png"], "dog": ["4.png"]}
+    listed = join({"train": train, "val": {"dog\u200b": ["5.png"]}}, [], [], "here")
+    assert listed.class_names == ["caf\xe9", "dog"]
+    assert [path.decode() for path in listed.splits["train"].paths] == [
+        "1.png", "2.png", "3.png", "4.png"
+    ]  # fmt: skip
+    assert listed.splits["val"].targets.tolist() == [1]
+    assert listed.notes[1:] == [
+        "2 labels of train lost blanks or characters that cannot be seen: 'cafe\\u0301' (2)",
+        "1 labels of val lost blanks or characters that cannot be seen: 'dog\\u200b' (1)",
+    ]
