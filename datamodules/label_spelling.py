@@ -110,7 +110,8 @@ def counted(names: Sequence[str], counts: Mapping[str, int]) -> str:
 
 
 def joint_names(names: Sequence[str]) -> list[str]:
-    """Names that are others put together: `a|b`, `a; b`, and `a, b` where a and b are classes."""
+    """Names that are others put together: `a|b`, `a; b`, a list as `["a", "b"]`, and `a, b` where a
+    and b are classes."""
     parts = {
         (name, sign): [part.strip() for part in name.split(sign)]
         for name in names
@@ -118,13 +119,12 @@ def joint_names(names: Sequence[str]) -> list[str]:
         if sign in name.strip(sign)
     }
     known = Counter(part for some in parts.values() for part in {*some}) + Counter(names)
-    return list(
-        dict.fromkeys(
-            name
-            for (name, sign), some in parts.items()
-            if sign != "," or all(known[part] > 1 for part in some)
-        )
-    )
+    joint = {
+        name
+        for (name, sign), some in parts.items()
+        if sign != "," or all(known[part] > 1 for part in some)
+    }
+    return [name for name in names if name in joint or name[:1] + name[-1:] in ("[]", "{}")]
 
 
 def label_notes(split: str, written: Sequence[tuple[object, int]]) -> list[str]:

@@ -73,8 +73,11 @@ def to_targets(part: RawTexts, labels: list[str], stands_for: Mapping[str, str])
     if len(unknown):
         row = int(unknown[0])
         label = part.label_names[part.labels[row]]
+        advice = near(label, labels)
+        if len(unknown) == len(part) and not advice:
+            advice = "; no row has a label of train: what is not labelled is for predict.py"
         raise ValueError(
             f"{part.location(row)}: label {label!r} does not occur in train ({len(unknown)} such "
-            f"rows){near(label, labels)}; train has {', '.join(map(repr, labels[:20]))}"
+            f"rows){advice}; train has {', '.join(map(repr, labels[:20]))}"
         )
     return targets

@@ -58,6 +58,8 @@ def find_sources(
             raise FileNotFoundError(
                 f"no such file: {', '.join(missing)}" if missing else "--data.train_file is needed"
             )
+        used = {place for path in named.values() for place in (path, *path.parents)}
+        left.unused.update(set(left.visible(root)) - used if root.is_dir() else ())
         sources = {split: one_source(path, ignored_folders, left) for split, path in named.items()}
     elif root.is_file():
         sources = {"train": one_source(root, ignored_folders, left)}

@@ -79,6 +79,10 @@ FINDINGS: dict[str, tuple[dict[str, int], list[str]]] = {
         ["3 class names look like several labels in one, and are classes of their own: 'a|b' (2), "
          "'b;c' (1), 'd; e' (7); each sample has one label here"],
     ),
+    "lists as they are written": (
+        {"['a']": 3, "['a', 'b']": 3, '["b"]': 2, "[x": 1},
+        ["class names look like several labels in one, and are classes of their own: \"['a']\" ("],
+    ),
     "with commas, where their parts are labels": (
         {"a": 3, "b": 3, "a, b": 2, "so, what": 1},
         ["1 class names look like several labels in one, and are classes of their own: 'a, b' (2)"],

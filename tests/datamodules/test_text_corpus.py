@@ -184,6 +184,10 @@ FAULTS: dict[str, tuple[dict[str, Rows], str]] = {
         {"train": TRAIN, "val": [("x", "good"), ("y", "odd"), ("z", "odd")]},
         r"val.tsv:3: label 'odd' does not occur in train \(2 such rows\); train has 'bad', 'good'",
     ),
+    "a placeholder for labels": (
+        {"train": TRAIN, "test": [("x", "-1"), ("y", "-1")]},
+        r"test.tsv:2: label '-1' .*\(2 such rows\); no row has a label of train: what is not",
+    ),
     "one class": ({"train": [("x", "a"), ("y", "a")]}, "train has one class only: 'a'"),
     "empty label": ({"train": [*TRAIN, ("x", "")]}, r"train.tsv:22: the label is empty"),
     "labels that are texts": (

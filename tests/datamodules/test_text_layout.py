@@ -61,6 +61,16 @@ def test_files_can_be_named(tmp_path: Path) -> None:
         find_sources(tmp_path, {"train": None, "val": "y.csv"})
 
 
+def test_what_lies_beside_named_files_is_not_used_and_named(tmp_path: Path) -> None:
+    make(tmp_path, "x/a.csv", "test.csv", "train_old.csv", ".git/x")
+    sources = find_sources(tmp_path, {"train": "x/a.csv"})
+    assert set(sources) == {"train"}
+    assert sources["train"].notes == (
+        f"not used below {tmp_path}: test.csv, train_old.csv",
+        "1 hidden files or folders are not read: .git",
+    )
+
+
 def test_two_candidates_for_a_split_are_an_error(tmp_path: Path) -> None:
     make(tmp_path, "train.csv", "train_old.csv")
     with pytest.raises(ValueError, match="train.csv, train_old.csv could each be train; choose"):
