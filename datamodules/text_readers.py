@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -163,10 +163,14 @@ def plain_value(value: Any) -> Any:
 
 
 def look_at(path: Path, columns: Columns) -> TableForm:
-    """The form of a table, by its first lines."""
+    """The form of a table, by its first lines; without a first row where there is none."""
     with open_text(path, columns, newline="") as stream:
         lines = first_lines(limited_lines(stream, path))
-    return table_form(path, lines, columns.wanted, columns.declared, "--data.")
+    form = table_form(path, lines, columns.wanted, columns.declared, "--data.")
+    if form.first or not lines:
+        return form
+    # the first row is longer than what was looked at, or damaged
+    return replace(form, first=next(table_rows(path, columns, form), (0, []))[1])
 
 
 def table_columns(path: Path, columns: Columns) -> ChosenColumns | None:
@@ -183,26 +187,33 @@ def read_table(path: Path, columns: Columns, label: str) -> Iterator[Row]:
         return
     chosen = choose_columns(path, form.first, form.has_header, columns)
     width, faults = len(form.first), []
-    with open_text(path, columns, newline="") as stream:
-        reader = csv.reader(
-            limited_lines(stream, path),
-            delimiter=form.separator,
-            quoting=quoting_of(form.quoted),
-            strict=True,
-        )
-        for line, row in islice(numbered_rows(path, reader), int(form.has_header), None):
-            if len(row) != width:
-                faults.append(f"line {line} has {len(row)}")
-                if len(faults) == NUM_FAULTS_SHOWN:
-                    break
-            elif not faults:
-                yield " ".join(row[n] for n in chosen.text), row[chosen.label], line
+    for line, row in islice(table_rows(path, columns, form), int(form.has_header), None):
+        if len(row) != width:
+            faults.append(f"line {line} has {len(row)}")
+            if len(faults) == NUM_FAULTS_SHOWN:
+                break
+        elif not faults:
+            yield " ".join(row[n] for n in chosen.text), row[chosen.label], line
     if faults:
         raise ValueError(f"{path}: expected {width} columns, but {', '.join(faults)}")
 
 
+def table_rows(path: Path, columns: Columns, form: TableForm) -> Iterator[tuple[int, list[str]]]:
+    """All rows that are not blank, each with the line where it begins."""
+    with open_text(path, columns, newline="") as stream:
+        yield from numbered_rows(
+            path,
+            csv.reader(
+                limited_lines(stream, path),
+                delimiter=form.separator,
+                quoting=quoting_of(form.quoted),
+                strict=True,
+            ),
+        )
+
+
 def numbered_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, each with the line where it begins."""
+    """What the reader gives, with lines, and its faults in our words."""
     while True:
         line = reader.line_num + 1
         try:

@@ -127,14 +127,12 @@ def first_lines(stream: Iterable[str]) -> list[str]:
 
 
 def rows_of(lines: Sequence[str], separator: str, quoted: bool) -> list[list[str]]:
-    """Rows that are not blank, without the last where it may go on beyond the lines."""
+    """Rows that are not blank, up to one that is damaged or goes on beyond the lines."""
     csv.field_size_limit(MAX_CHARACTERS)
     rows: list[list[str]] = []
     with suppress(csv.Error):  # said with its line when the row is read
-        rows.extend(csv.reader(lines, delimiter=separator, quoting=quoting_of(quoted)))
-    rows = [row for row in rows if row]
-    is_cut = len(lines) == NUM_LINES or sum(map(len, lines)) > NUM_CHARACTERS
-    return rows[:-1] if is_cut and len(rows) > 1 else rows
+        rows.extend(csv.reader(lines, delimiter=separator, quoting=quoting_of(quoted), strict=True))
+    return [row for row in rows if row]
 
 
 def quoting_of(quoted: bool) -> Literal[0, 3]:

@@ -315,6 +315,18 @@ def test_columns_that_do_not_exist_are_named(tmp_path: Path) -> None:
         rows(path, Columns(text=("txt",), label="class"))
 
 
+def test_a_first_row_that_is_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+    novel = "a line; of a novel\n" * 30_000
+    path = write(tmp_path, "a.csv", f'"{novel}",a\nshort,b\n')
+    assert rows(path, Columns((0,), 1)) == [(novel, "a", 1), ("short", "b", 30_002)]
+
+
+@pytest.mark.parametrize("first", ['"never closed,label\n', '"text"s,label\n'])
+def test_a_damaged_first_row_is_told_as_such(tmp_path: Path, first: str) -> None:
+    with pytest.raises(ValueError, match=r"a.csv:1: .*; where quotes are part of the text"):
+        rows(write(tmp_path, "a.csv", first + "x,a\ny,b\n"))
+
+
 def test_a_line_of_a_hundred_megabytes_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", b"text,label\n" + b"x" * 100_000_000 + b",y\n")
     with pytest.raises(ValueError, match=r"a.csv:2: a text of more than 16,777,216 characters"):
