@@ -6,7 +6,7 @@ precedence and one place that finds mistakes. Every mistake is found before any 
 
 import os
 from argparse import ArgumentError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from cli.flags import FLAGS, all_flags
+from cli.flags import FLAGS, all_flags, plain_name
 from cli.problems import UsageError, did_you_mean, type_text
+from cli.ranges import fits, ranges, without_ranges
+from cli.yaml_settings import NotSettings, as_text, entries_of, faults
 
 Configuration = dict[str, Any]
-NAMED_GROUPS = ("model", "data")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class ClassGroup:
     title: str
     callable: Callable[..., Any]
     skip: frozenset[str]
+    names: tuple[str, ...] = ()  # what else could be chosen in its place
 
 
 def read_arguments(argv: Sequence[str]) -> list[Setting]:
@@ -73,34 +75,49 @@ def read_arguments(argv: Sequence[str]) -> list[Setting]:
     return settings
 
 
+def is_on(argv: Sequence[str], name: str) -> bool:
+    """Whether a switch was given, known before anything else is."""
+    try:
+        return last_value(read_arguments(argv), name) == "true"
+    except UsageError:
+        return f"--{name}" in argv
+
+
+def overridden(argv: Sequence[str]) -> list[str]:
+    """A line for each flag that was given twice: the later one counts."""
+    given = [s for s in read_arguments(argv) if s.name != "config"]
+    last = {setting.name: setting.value for setting in given}
+    return [
+        f"--{s.name} {s.value} gives way to {last[s.name]}, which was given later"
+        for s in given
+        if s.value != last[s.name]
+    ]
+
+
 def read_file(path: str) -> list[Setting]:
     """Settings of a YAML file, nested or dotted.
 
     Raises:
-        UsageError: The file is missing, is not YAML, or is no mapping.
+        UsageError: The file is missing, is not YAML, is no mapping, or says something twice.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            # a few lines of them can stand for more settings than fit into memory
-            raise UsageError([f"--config {path}: references (*name) are not accepted"])
-        content = yaml.safe_load(text)
+        entries = entries_of(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise UsageError([f"--config {path}: {reason}"]) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except NotSettings as error:
+        raise UsageError([f"--config {path}: {error}"]) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError([f"--config {path}: not valid YAML{line}"]) from error
-    if content is None:
-        return []
-    if not isinstance(content, Mapping):
-        raise UsageError([f"--config {path}: expected 'name: value' lines"])
-    return settings_of(content, path)
+    if problems := faults(entries):
+        raise UsageError([f"--config {path}: {problem}" for problem in problems])
+    return [Setting(plain_name(e.name), e.text, path) for e in entries if e.text is not None]
 
 
 def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
-    """Flattens nested values into settings; no file may allow itself to run other code."""
+    """Flattens a checkpoint's values into settings; none may allow itself to run other code."""
     found = [Setting(plain_name(n), as_text(v), source) for n, v in flatten(content).items()]
     return [setting for setting in found if setting.name != "allow_external_code"]
 
@@ -112,19 +129,6 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         is_group = isinstance(value, Mapping)
         found |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
     return found
-
-
-def as_text(value: Any) -> str:
-    """A value as it would be given on the command line."""
-    if isinstance(value, str):
-        return value
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-def plain_name(name: str) -> str:
-    """`model` and `data` are short for `model.name` and `data.name`."""
-    return f"{name}.name" if name in NAMED_GROUPS else name
 
 
 def last_value(settings: Sequence[Setting], name: str, default: str | None = None) -> str | None:
@@ -151,10 +155,11 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
             )
     for class_group in groups:
         group = parser.add_argument_group(class_group.title)
-        if class_group.key in NAMED_GROUPS:
+        if class_group.key in defaults:
+            names = ", ".join(class_group.names)
             group.add_argument(
                 f"--{class_group.key}.name", type=str, default=defaults[class_group.key],
-                help=f"which; --{class_group.key} NAME for short",
+                help=f"which; --{class_group.key} NAME for short: {names}",
             )  # fmt: skip
         if class_group.key == "model":
             group.add_argument(
@@ -172,33 +177,62 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
     return parser
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Settings that can be joined, and what is wrong with the others, a line each."""
+
+    fine: list[Setting]
+    wrong: list[str]  # unknown names, each with the nearest valid one, and values of a wrong type
+    outside: list[str]  # numbers outside their range
+
+
+def judge(parser: ArgumentParser, settings: Sequence[Setting]) -> Judged:
+    """Looks at each setting for itself."""
+    types, judged = known_types(parser), Judged([], [], [])
+    for setting in settings:
+        name, hint = setting.name, types.get(setting.name)
+        if name not in types:
+            judged.wrong.append(setting.problem(f"unknown setting --{name}{nearest(name, types)}"))
+            continue
+        try:
+            value = parser.parse_args([setting.argument], defaults=False)[name]
+        except ArgumentError:
+            got = "no value" if setting.value == "true" else repr(setting.value)
+            wanted = type_text(without_ranges(hint))
+            judged.wrong.append(setting.problem(f"--{name} must be {wanted}; got {got}"))
+            continue
+        if fits(value, hint):
+            judged.fine.append(setting)
+        else:
+            wanted = type_text(hint)
+            text = f"--{name} must be {wanted}; got {setting.value!r}"
+            judged.outside.append(setting.problem(text))
+    return judged
+
+
+def nearest(name: str, types: Collection[str]) -> str:
+    """What may have been meant by an unknown name."""
+    inside = [f"--{known}" for known in types if known.startswith(f"{name}.")]
+    if inside:
+        return f"; it is a group: {', '.join(inside)}"
+    return did_you_mean(name, types).replace("mean ", "mean --")
+
+
 def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
     """Checks every setting and joins them with the defaults.
 
     Raises:
-        UsageError: Each unknown name with the nearest valid one, each value of a wrong type.
+        UsageError: All that is wrong.
     """
-    types = known_types(parser)
-    problems = []
-    for setting in settings:
-        if setting.name not in types:
-            near = did_you_mean(setting.name, types).replace("mean ", "mean --")
-            problems.append(setting.problem(f"unknown setting --{setting.name}{near}"))
-        elif not _parses(parser, setting):
-            wanted = type_text(types[setting.name])
-            got = "no value" if setting.value == "true" else repr(setting.value)
-            problems.append(setting.problem(f"--{setting.name} must be {wanted}; got {got}"))
-    if problems:
-        raise UsageError(problems)
+    judged = judge(parser, settings)
+    if judged.wrong or judged.outside:
+        raise UsageError(judged.wrong + judged.outside)
+    return join(parser, judged.fine)
+
+
+def join(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
+    """Settings that were judged fine, over the defaults."""
     return parser.parse_args([setting.argument for setting in settings]).as_dict()
-
-
-def _parses(parser: ArgumentParser, setting: Setting) -> bool:
-    try:
-        parser.parse_args([setting.argument], defaults=False)
-    except ArgumentError:
-        return False
-    return True
 
 
 def known_types(parser: ArgumentParser) -> dict[str, Any]:
@@ -211,6 +245,16 @@ def known_types(parser: ArgumentParser) -> dict[str, Any]:
     return found
 
 
+def help_text(parser: ArgumentParser) -> str:
+    """All flags; a range stands behind the explanation, not in the type. Parses nothing after."""
+    for action in parser._actions:
+        hint = getattr(action, "_typehint", None)
+        if found := ranges(hint):
+            action._typehint = without_ranges(hint)  # type: ignore[attr-defined]
+            action.help = f"{action.help or ''} [{'; '.join(found)}]".lstrip()
+    return parser.format_help()
+
+
 def to_yaml(configuration: Configuration) -> str:
     """The configuration as a file that `--config` reads back."""
     return yaml.safe_dump(recorded(configuration), sort_keys=False, allow_unicode=True)
@@ -218,7 +262,7 @@ def to_yaml(configuration: Configuration) -> str:
 
 def recorded(configuration: Configuration) -> Configuration:
     """What describes the experiment, without what was to be done this time."""
-    actions = ["config", "print_config", "resume", "test_only", "replay", "allow_changes"]
+    actions = ["config", "print_config", "resume", "test_only", "replay", "allow_changes", "debug"]
     actions.append("allow_external_code")  # no file may give this permission to itself
     return {n: to_primitive(value) for n, value in configuration.items() if n not in actions}
 

@@ -2,9 +2,12 @@
 
 import difflib
 import linecache
+import sys
+import traceback
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,11 +46,44 @@ def type_text(hint: Any) -> str:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         parts = [type_text(part) for part in typing.get_args(hint)]
         return " or ".join(parts)
+    if typing.get_origin(hint) is typing.Annotated:
+        kind, *ranges = typing.get_args(hint)
+        return " ".join([type_text(kind), *ranges])
     if typing.get_origin(hint) is not None:
         arguments = ", ".join(type_text(part) for part in typing.get_args(hint))
         return f"{typing.get_origin(hint).__name__} of {arguments}"
     names = {bool: "true or false", str: "text", float: "a number", int: "a whole number"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def tell(error: BaseException, with_trace: bool) -> None:
+    """Prints an expected error, a line a problem; before it where it was raised, if asked for."""
+    if with_trace:
+        traceback.print_exception(error)
+    problems = error.problems if isinstance(error, UsageError) else [text_of(error)]
+    print(*(f"error: {problem}" for problem in problems), sep="\n", file=sys.stderr)
+
+
+def text_of(error: BaseException) -> str:
+    """An error's message; what an operating system says, without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+@contextmanager
+def bad_arguments() -> Iterator[None]:
+    """What a constructor refuses on purpose is a bad argument, also where it took the data to see.
+
+    Raises:
+        UsageError: In its place.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not is_message(error):
+            raise
+        raise UsageError([str(error)]) from error
 
 
 def is_message(error: BaseException) -> bool:
@@ -56,7 +92,7 @@ def is_message(error: BaseException) -> bool:
     Others keep their trace: they are faults of this code, or of a network or data source that
     somebody is just writing.
     """
-    if isinstance(error, (MisconfigurationException, OSError)):
+    if isinstance(error, (UsageError, MisconfigurationException, OSError)):
         return True
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

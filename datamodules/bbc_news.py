@@ -7,7 +7,7 @@ Clustering", 2006. Only its text files are read; nothing of the package is impor
 import hashlib
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from datamodules.text_datamodule import TextDataModule
 from datamodules.text_layout import find_sources
@@ -33,8 +33,8 @@ class BBCNews(TextDataModule):
     def __init__(
         self,
         root: str | None = None,
-        val_fraction: float = 0.15,
-        test_fraction: float = 0.15,
+        val_fraction: Annotated[float, "0 < x < 1"] = 0.15,
+        test_fraction: Annotated[float, "0 < x < 1"] = 0.15,
         **common: Any,
     ) -> None:
         super().__init__(root, val_fraction=val_fraction, test_fraction=test_fraction, **common)

@@ -7,7 +7,11 @@ import yaml
 
 from cli.parsing import (
     ClassGroup,
+    Setting,
     build_parser,
+    help_text,
+    is_on,
+    overridden,
     parse,
     read_arguments,
     read_file,
@@ -139,10 +143,105 @@ def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str) -> 
         read_file(str(path))
 
 
-def test_a_file_cannot_permit_itself_code_from_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["allow_external_code", "config", "help"])
+def test_what_counts_on_the_command_line_only_is_not_dropped(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("allow_external_code: true\nmodel: os.system\n")
-    assert [setting.name for setting in read_file(str(path))] == ["model.name"]
+    path.write_text(f"model: os.system\n{name}: true\n")
+    with pytest.raises(UsageError, match=rf"a\.yaml: line 2: {name} counts on the command line"):
+        read_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("seed: 1\nmax_epochs: 2\nseed: 2\n", "seed stands in lines 1 and 3"),
+        ("optimizer:\n  lr: 1\n  lr: 2\n", "optimizer.lr stands in lines 2 and 3"),
+        ("optimizer:\n  lr: 1\noptimizer.lr: 2\n", "optimizer.lr stands in lines 2 and 3"),
+        ("optimizer:\n  lr: 1\noptimizer:\n  name: sgd", "optimizer stands in lines 1 and 3"),
+        ("model: bilstm\nmodel:\n  width: 3\n", "model stands in lines 1 and 2"),
+        ("model: bilstm\nmodel.name: text_cnn\n", "model.name stands in lines 1 and 2"),
+        ("seed: 1\nseed: 1\nseed: 1\n", "seed stands in lines 1 and 2 and 3"),
+        ("data: {root: a, root: b}", "data.root stands in lines 1 and 1"),
+    ],
+)
+def test_nothing_stands_twice_in_a_file(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_file(str(path))
+    assert caught.value.problems == [f"--config {path}: {message}"]
+
+
+def test_values_of_a_file_arrive_as_they_are_written(tmp_path: Path) -> None:
+    """As on the command line: YAML itself would read 8, 90 and a date."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "a: 010\nb: 1:30\nc: 2020-01-01\nd: 1e-3\ne: [1, x]\nf: yes\ng: ~\nh: '5'\ni: 1_0"
+    )
+    values = [setting.value for setting in read_file(str(path))]
+    assert values == ["010", "1:30", "2020-01-01", "1e-3", "[1, x]", "true", "null", "5", "1_0"]
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("? [1, 2]\n: 3")
+    with pytest.raises(UsageError, match="expected 'name: value' lines"):
+        read_file(str(tmp_path / "a.yaml"))
+
+
+def test_a_group_in_place_of_a_flag_lists_what_is_in_it(parser) -> None:
+    with pytest.raises(UsageError) as caught:
+        configure(parser, "--optimizer.nam x --model.widht 3")
+    assert "did you mean --optimizer.name?" in caught.value.problems[0]
+    with pytest.raises(UsageError) as caught:
+        parse(parser, [Setting("optimizer", "1", "")])
+    (problem,) = caught.value.problems
+    assert problem.startswith("unknown setting --optimizer; it is a group: --optimizer.name, ")
+
+
+def test_short_names_of_optimizer_and_schedule() -> None:
+    settings = read_arguments(["--optimizer", "sgd", "--schedule=step", "--optimizer.lr", "1"])
+    assert [s.name for s in settings] == ["optimizer.name", "schedule.name", "optimizer.lr"]
+
+
+def test_a_flag_that_is_given_twice_is_told() -> None:
+    line = "--seed 1 --max_epochs 2 --seed 2 --config a --config b --compile --compile --model a"
+    assert overridden([*line.split(), "--model.name", "b"]) == [
+        "--seed 1 gives way to 2, which was given later",
+        "--model.name a gives way to b, which was given later",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--debug", True), ("--debug true", True), ("--debug=true --seed 1", True),
+        ("--debug false", False), ("--seed 1", False), ("stray --debug", True), ("stray", False),
+    ],
+)  # fmt: skip
+def test_a_switch_is_known_before_anything_else(line: str, expected: bool) -> None:
+    assert is_on(line.split(), "debug") is expected
+
+
+def test_numbers_outside_their_range_are_told_with_it(parser, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("model.dropout: 1\nseed: -1\nmax_epochs: 3\n")
+    settings = [*read_file(str(path)), *read_arguments(["--num_nodes", "0", "--model.width=.5"])]
+    with pytest.raises(UsageError) as caught:
+        parse(parser, settings)
+    assert caught.value.problems == [
+        "--model.width must be a whole number; got '.5'",
+        f"{path}: --model.dropout must be a number 0 <= x < 1; got '1'",
+        f"{path}: --seed must be a whole number 0 <= x <= 4294967295; got '-1'",
+        "--num_nodes must be a whole number >= 1; got '0'",
+    ]
+
+
+def test_help_explains_ranges_in_its_own_words() -> None:
+    groups = [ClassGroup("model", "Network", SmallCNN, FROM_DATA, ("small_cnn", "other"))]
+    text = help_text(build_parser(groups, {"model": "small_cnn"}))
+    assert "Annotated" not in text
+    assert "[0 <= x < 1]" in " ".join(text.split())
+    assert "--model NAME for short: small_cnn, other" in " ".join(text.split())
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
