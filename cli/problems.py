@@ -1,7 +1,9 @@
 """Mistakes of the user: collected, each with the nearest thing that would be right."""
 
 import difflib
+import errno
 import linecache
+import os
 import sys
 import traceback
 import types
@@ -65,10 +67,12 @@ def tell(error: BaseException, with_trace: bool) -> None:
 
 
 def text_of(error: BaseException) -> str:
-    """An error's message; what an operating system says, without its number."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    """An error's message; what the operating system says, with its place but not its number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    text = f"the disk is full ({error.strerror})" if is_full else error.strerror
+    return text if error.filename is None else f"{os.fsdecode(error.filename)}: {text}"
 
 
 @contextmanager
