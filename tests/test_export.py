@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import export
+from exporters import DEFAULT_FORMATS
 from exporters import bundle as bundle_module
 from exporters.bundle_files import read_manifest
 from tests.exporters import small_run
@@ -42,9 +43,7 @@ def test_the_default_export_passes(exported: tuple[Path, subprocess.CompletedPro
     assert (done.returncode, done.stderr) == (0, "")
     manifest = read_manifest(folder)
     verdicts = {name: entry["verdict"] for name, entry in manifest["artifacts"].items()}
-    expected = "unavailable" if sys.version_info >= (3, 14) else "passed"
-    others = dict.fromkeys(("pt2", "onnx", "onnx-int8"), "passed")
-    assert verdicts == {"torchscript": expected} | others
+    assert verdicts == dict.fromkeys(DEFAULT_FORMATS, "passed")
     lines = done.stdout.splitlines()
     assert lines[0].split()[0] == "format"
     assert max(map(len, lines[:-1])) <= 80
@@ -295,6 +294,11 @@ def test_a_full_disk_is_one_line(
         (["--ckpt", "a", "--formats", "onxx"], "unknown format onxx; there are torchscript"),
         (["--ckpt", "a", "--max_dorp", "1"], "did you mean --max_drop?"),
         (["--ckpt", "a", "--timeout", "soon"], "invalid float value: 'soon'"),
+        (["--ckpt", "a", "--timeout", "0"], "--timeout: expected a number > 0, got 0"),
+        (["--ckpt", "a", "--max_drop=-1"], "--max_drop: expected a number >= 0, got -1"),
+        (["--ckpt", "a", "--max_drop_fp32", "nan"], "expected a number >= 0, got nan"),
+        (["--ckpt", "a", "--min_agreement", "101"], "expected a number 0 <= x <= 100, got 101"),
+        (["--ckpt", "a", "--timeout", "inf"], "expected a number > 0, got inf"),
         (["--ckpt", "a", "--opset", "17"], "expected 18 to 25, which PyTorch's exporter"),
         (["--ckpt", "a", "--opset", "26"], f"and ONNX Runtime {version('onnxruntime')} take, got"),
         (["--ckpt", "a", "--opset", "new"], "expected 18 to 25"),
@@ -320,6 +324,16 @@ def test_a_folder_that_is_no_bundle_is_one_line(
     )
 
 
+def test_debug_shows_where_an_expected_error_was_raised(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    line = fails(capsys, "--ckpt", tmp_path / "none")
+    assert export.main(["--ckpt", str(tmp_path / "none"), "--debug"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert line.strip() == lines[-1]
+
+
 @pytest.mark.slow
 def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """It is in the files and in the manifest; a proof holds for one opset only."""
@@ -337,7 +351,7 @@ def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
 
 
 def test_format_groups() -> None:
-    assert export.formats("default") == ["torchscript", "pt2", "onnx", "onnx-int8"]
+    assert export.formats("default") == list(DEFAULT_FORMATS)
     assert export.formats("onnx,onnx-int8,onnx") == ["onnx", "onnx-int8"]
     assert "onnx-int8" not in export.formats("fp32")
     with pytest.raises(argparse.ArgumentTypeError):

@@ -15,6 +15,7 @@ import yaml
 from cli.configuration import build_data, configure
 from cli.problems import is_message
 from datamodules import DATAMODULES
+from exporters import DEFAULT_FORMATS
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
 from tests.tiny_sources import write_texts
@@ -69,7 +70,7 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
     for line, pattern in zip(lines, expected, strict=False):
         assert re.fullmatch(pattern, line), f"{line!r} is not {pattern!r}"
     assert lines[-1] == f"run folder: {os.path.relpath(run, ROOT)}"
-    for name in ("torchscript", "onnx", "onnx-int8"):
+    for name in DEFAULT_FORMATS:
         assert re.search(rf"^{name} .* passed", output, re.MULTILINE), output
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert files >= {
