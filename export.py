@@ -7,11 +7,10 @@ for by name did not pass, or none did.
 
 import argparse
 import importlib.metadata
-import math
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.ranges import is_inside
 from exporters import DEFAULT_FORMATS, EXPORTERS, OPSET, OPSETS
 from exporters.process import ChildError, run_child
 from exporters.runtime import OneLineParser, positive, run_command
@@ -106,21 +104,6 @@ def opset(text: str) -> int:
     )
 
 
-def number(range_of_it: str) -> Callable[[str], float]:
-    """A finite number in a range such as "> 0"."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"invalid float value: {text!r}") from error
-        if not math.isfinite(value) or not is_inside(value, range_of_it):
-            raise argparse.ArgumentTypeError(f"expected a number {range_of_it}, got {text}")
-        return value
-
-    return parse
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="export.py", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
@@ -138,18 +121,16 @@ def build_parser() -> argparse.ArgumentParser:
     add("--data.root", dest="root", help="take the samples from data in this folder")
     add("--allow_external_code", action="store_true", help="allow classes outside this project")
     limits = Limits()
-    add("--max_drop", type=number(">= 0"), default=limits.max_drop,
-        help="points of accuracy INT8 may lose")  # fmt: skip
-    add("--max_drop_fp32", type=number(">= 0"), default=limits.max_drop_fp32,
-        help="likewise for FP32")  # fmt: skip
-    add("--min_agreement", type=number("0 <= x <= 100"), default=limits.min_agreement,
+    add("--max_drop", type=float, default=limits.max_drop, help="points of accuracy INT8 may lose")
+    add("--max_drop_fp32", type=float, default=limits.max_drop_fp32, help="likewise for FP32")
+    add("--min_agreement", type=float, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip
     add("--fail_if_slower", action="store_true", help="INT8 slower than FP32 is a failure")
     add("--opset", type=opset, default=OPSET, help="of the ONNX files")
     add("--qat", choices=("off", "auto", "on"), default="off",
         help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
     add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")
-    add("--timeout", type=number("> 0"), default=600.0, help="seconds for each step of each format")
+    add("--timeout", type=float, default=600.0, help="seconds for each step of each format")
     add("--debug", action="store_true", help="show where in the code an error was raised")
     return parser
 

@@ -25,19 +25,13 @@ from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
-from cli.adaptations import adapt
+from cli.adaptations import adapt, needless
 from cli.checks import ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
+from cli.given_flags import is_on, overridden
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
-from cli.parsing import (
-    Configuration,
-    is_on,
-    overridden,
-    recorded,
-    to_primitive,
-    trainer_arguments,
-)
+from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, bad_arguments, is_message, tell
 from cli.provenance import findable, git_commit, library_versions, start_line
 from cli.resume import check_same_model, check_same_training
@@ -71,7 +65,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     normalisation = data.normalisation if data.kind == "image" else None
     with bad_arguments():
         arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
-        built = network(**typed_arguments(network, arguments | replaced(configuration, arguments)))
+        built = network(**typed_arguments(network, arguments | needless(configuration, arguments)))
     if data.kind == "text":
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
@@ -97,13 +91,6 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     settings["activation_checkpointing"] = activation_checkpointing
     with bad_arguments():
         return Classifier(model, data.train_targets, description, **settings)
-
-
-def replaced(configuration: Configuration, arguments: Mapping[str, Any]) -> dict[str, None]:
-    """Pretrained weights are not looked for where a checkpoint's take their place."""
-    starts_from = ("resume", "test_only", "replay")
-    is_needless = "weights" in arguments and any(configuration[name] for name in starts_from)
-    return {"weights": None} if is_needless else {}
 
 
 def build_trainer(

@@ -50,13 +50,13 @@ class Export(pl.Callback):
         self,
         enabled: bool = True,
         formats: str = DEFAULT,
-        max_drop: Annotated[float, ">= 0"] = 1.0,
-        max_drop_fp32: Annotated[float, ">= 0"] = 0.1,
+        max_drop: Annotated[float, "0 <= x <= 100"] = 1.0,
+        max_drop_fp32: Annotated[float, "0 <= x <= 100"] = 0.1,
         min_agreement: Annotated[float, "0 <= x <= 100"] = 97.0,
         fail_if_slower: bool = False,
         qat: Literal["off", "auto", "on"] = "off",
         qat_epochs: Annotated[int, ">= 1"] = 3,
-        timeout: Annotated[float, "> 0"] = 600.0,
+        timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
     ) -> None:
         self.enabled = enabled
         self.formats = formats

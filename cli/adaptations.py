@@ -6,6 +6,7 @@ import torch
 
 from cli.checks import adapt_to_cpu, runs_on_cpu
 
+OLDER_NAMES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 UNUSED = "ddp_find_unused_parameters_true"
 
 
@@ -16,11 +17,21 @@ def adapt(configuration: dict[str, Any]) -> list[str]:
     for; where a choice was made that cannot be kept, the checks refuse instead.
     """
     return [
+        *adapt_precision(configuration),
         *adapt_devices(configuration),
         *adapt_to_cpu(configuration),
         *adapt_batch_size(configuration),
         *adapt_strategy(configuration),
     ]
+
+
+def adapt_precision(configuration: dict[str, Any]) -> list[str]:
+    """Lightning's older names, of which it would warn."""
+    short = configuration["precision"]
+    if short not in OLDER_NAMES:
+        return []
+    configuration["precision"] = OLDER_NAMES[short]
+    return [f"precision {short} is {OLDER_NAMES[short]}"]
 
 
 def adapt_devices(configuration: dict[str, Any]) -> list[str]:
@@ -83,3 +94,9 @@ def check_strategy_of_frozen(configuration: dict[str, Any]) -> None:
             f"--strategy {strategy} does not bear the frozen layers of --unfreeze, which get no "
             f"gradient; leave it out, or give --strategy {UNUSED}"
         )
+
+
+def needless(configuration: dict[str, Any], arguments: dict[str, Any]) -> dict[str, None]:
+    """Pretrained weights of a network, where those of a checkpoint take their place."""
+    starts_from = (configuration[name] for name in ("resume", "test_only", "replay"))
+    return {"weights": None} if "weights" in arguments and any(starts_from) else {}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from callbacks import CALLBACKS
@@ -61,14 +62,28 @@ def preprocessing_of_weights(
     return [Setting("data.weights", weights, "")]
 
 
+def meant_by(key: str, name: str) -> str:
+    """What somebody may want who gives a file, or a network of torchvision, as a name."""
+    if name.endswith(".py"):
+        return "; did you mean an import path, such as lightning_modules.networks.my_file.MyClass?"
+    if key == "data" and ("/" in name or Path(name).exists()):
+        return f"; did you mean --data image_folder (or text_files) --data.root {name}?"
+    if key == "model" and "torchvision" in NETWORKS:
+        from torchvision import models  # loads slowly
+
+        if name.lower() in models.list_models(module=models):
+            return f"; did you mean --model torchvision --model.architecture {name.lower()}?"
+    return ""
+
+
 def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
     """The classes whose constructors give flags, and what is wrong with the chosen names."""
     external = last_value(settings, "allow_external_code") == "true"
     groups, problems = [], []
     for key, (table, skip) in TABLES.items():
         name = last_value(settings, f"{key}.name") or DEFAULTS[key]
-        if name not in table and "." not in name:
-            near = did_you_mean(name, table)
+        if name not in table and ("." not in name or "/" in name):
+            near = meant_by(key, name) or did_you_mean(name, table)
             problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
             continue
         try:

@@ -26,6 +26,7 @@ from cli.chosen_classes import (
     preprocessing_of_weights,
     show_names,
 )
+from cli.given_flags import check_bare, check_purpose
 from cli.parsing import (
     Configuration,
     Setting,
@@ -69,6 +70,7 @@ def configure(argv: Sequence[str]) -> Configuration:
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
     given = read_arguments(argv)
+    check_bare(given)
     given = [*read_files(given), *given]
     show_names(given)
     check_purpose(given)
@@ -125,17 +127,6 @@ def read_files(settings: Sequence[Setting]) -> list[Setting]:
     if problems:
         raise UsageError(problems)
     return found
-
-
-def check_purpose(settings: Sequence[Setting]) -> None:
-    """Only one thing can be done with only one checkpoint.
-
-    Raises:
-        UsageError: Several are asked for.
-    """
-    asked = [f"--{n}" for n in ("test_only", "replay", "resume") if last_value(settings, n)]
-    if len(asked) > 1:
-        raise UsageError([f"{' and '.join(asked)} exclude each other: give one of them"])
 
 
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
@@ -213,10 +204,19 @@ def check_lengths(configuration: Configuration) -> None:
             "the schedule needs an end: give --max_epochs or --max_steps (--max_time is no end "
             "that it could plan for)"
         )
+    if is_outside(configuration["experiment"]):
+        problems.append(
+            f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
+        )
     if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
         problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")
     if problems:
         raise UsageError(problems)
+
+
+def is_outside(experiment: str | None) -> bool:
+    path = Path(experiment or "")
+    return path.is_absolute() or ".." in path.parts
 
 
 def check_batch_size(configuration: Configuration) -> None:

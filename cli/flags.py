@@ -112,3 +112,21 @@ def all_flags() -> dict[str, Flag]:
 def plain_name(name: str) -> str:
     """`model` is short for `model.name`, and likewise where else one is chosen by name."""
     return f"{name}.name" if name in NAMED_GROUPS else name
+
+
+# what other tools call it, where the name alone would lead to another flag or to none
+ELSEWHERE = {
+    "epochs": "max_epochs", "num_epochs": "max_epochs", "num_train_epochs": "max_epochs",
+    "steps": "max_steps", "learning_rate": "optimizer.lr", "wd": "optimizer.weight_decay",
+    "optim": "optimizer", "scheduler": "schedule", "lr_scheduler": "schedule",
+    "gpus": "devices", "num_gpus": "devices", "ngpu": "devices", "device": "accelerator",
+    "nodes": "num_nodes", "amp": "precision", "fp16": "precision", "bf16": "precision",
+    "bs": "data.batch_size", "workers": "data.num_workers", "dataset": "data",
+    "data_dir": "data.root", "data_path": "data.root", "data.path": "data.root",
+    "arch": "model", "network": "model", "backbone": "model", 
+    "grad_clip": "gradient_clip_val", "clip_grad": "gradient_clip_val",
+    "ckpt": "resume", "ckpt_path": "resume", "checkpoint": "resume", "resume_from": "resume",
+    "output": "runs_dir", "output_dir": "runs_dir", "out": "runs_dir", "save_dir": "runs_dir",
+    "default_root_dir": "runs_dir", "name": "experiment", "patience": "early_stopping.patience",
+    "test": "test_only", "eval": "test_only", "evaluate": "test_only",
+}  # fmt: skip

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from cli.flags import FLAGS, all_flags, plain_name
+from cli.flags import ELSEWHERE, FLAGS, all_flags, plain_name
 from cli.problems import UsageError, did_you_mean, type_text
-from cli.ranges import fits, ranges, without_ranges
+from cli.ranges import fits, names_in, ranges, without_ranges
 from cli.yaml_settings import NotSettings, as_text, entries_of, faults
 
 Configuration = dict[str, Any]
@@ -30,6 +30,7 @@ class Setting:
     name: str
     value: str
     source: str
+    is_bare: bool = False  # given without a value, which then is true
 
     @property
     def argument(self) -> str:
@@ -64,34 +65,16 @@ def read_arguments(argv: Sequence[str]) -> list[Setting]:
             problems.append(f"unexpected argument {word!r}: settings are given as --name value")
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals:
+        is_bare = not equals
+        if is_bare:
             value = "true"
             if position < len(argv) and not argv[position].startswith("--"):
-                value = argv[position]
+                value, is_bare = argv[position], False
                 position += 1
-        settings.append(Setting(plain_name(name), value, ""))
+        settings.append(Setting(plain_name(name), value, "", is_bare))
     if problems:
         raise UsageError(problems)
     return settings
-
-
-def is_on(argv: Sequence[str], name: str) -> bool:
-    """Whether a switch was given, known before anything else is."""
-    try:
-        return last_value(read_arguments(argv), name) == "true"
-    except UsageError:
-        return f"--{name}" in argv
-
-
-def overridden(argv: Sequence[str]) -> list[str]:
-    """A line for each flag that was given twice: the later one counts."""
-    given = [s for s in read_arguments(argv) if s.name != "config"]
-    last = {setting.name: setting.value for setting in given}
-    return [
-        f"--{s.name} {s.value} gives way to {last[s.name]}, which was given later"
-        for s in given
-        if s.value != last[s.name]
-    ]
 
 
 def read_file(path: str) -> list[Setting]:
@@ -104,7 +87,7 @@ def read_file(path: str) -> list[Setting]:
         entries = entries_of(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UsageError([f"--config {path}: {reason}"]) from error
+        raise UsageError([f"--config {path}: {reason}{near_file(path)}"]) from error
     except NotSettings as error:
         raise UsageError([f"--config {path}: {error}"]) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -114,6 +97,12 @@ def read_file(path: str) -> list[Setting]:
     if problems := faults(entries):
         raise UsageError([f"--config {path}: {problem}" for problem in problems])
     return [Setting(plain_name(e.name), e.text, path) for e in entries if e.text is not None]
+
+
+def near_file(path: str) -> str:
+    """A configuration of the project that may have been meant by its bare name."""
+    shipped = Path("configs", Path(path).name).with_suffix(".yaml")
+    return f"; did you mean {shipped}?" if shipped.is_file() and shipped != Path(path) else ""
 
 
 def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
@@ -173,7 +162,8 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
             if isinstance(class_group.callable, type)
             else group.add_function_arguments
         )
-        add(class_group.callable, class_group.key, as_group=False, skip=set(class_group.skip))
+        skip: set[str | int] = set(class_group.skip)
+        add(class_group.callable, class_group.key, as_group=False, as_positional=False, skip=skip)
     return parser
 
 
@@ -189,33 +179,52 @@ class Judged:
 def judge(parser: ArgumentParser, settings: Sequence[Setting]) -> Judged:
     """Looks at each setting for itself."""
     types, judged = known_types(parser), Judged([], [], [])
+    given = {setting.name for setting in settings}
+    for name in needed_by(parser):
+        if name not in given:
+            judged.wrong.append(f"--{name} must be given: {type_text(types[name])}")
     for setting in settings:
-        name, hint = setting.name, types.get(setting.name)
+        name, hint, value = setting.name, types.get(setting.name), setting.value
         if name not in types:
             judged.wrong.append(setting.problem(f"unknown setting --{name}{nearest(name, types)}"))
             continue
-        try:
-            value = parser.parse_args([setting.argument], defaults=False)[name]
-        except ArgumentError:
-            got = "no value" if setting.value == "true" else repr(setting.value)
-            wanted = type_text(without_ranges(hint))
-            judged.wrong.append(setting.problem(f"--{name} must be {wanted}; got {got}"))
+        kind = type_text(without_ranges(hint))
+        if setting.is_bare and "true or false" not in kind:
+            judged.wrong.append(setting.problem(f"--{name} must be {kind}; got no value"))
             continue
-        if fits(value, hint):
+        try:
+            parsed = parser.parse_args([setting.argument], defaults=False)[name]
+        except ArgumentError:
+            near = did_you_mean(value, names_in(hint), cutoff=0.76)
+            judged.wrong.append(setting.problem(f"--{name} must be {kind}; got {value!r}{near}"))
+            continue
+        if fits(parsed, hint):
             judged.fine.append(setting)
         else:
-            wanted = type_text(hint)
-            text = f"--{name} must be {wanted}; got {setting.value!r}"
+            text = f"--{name} must be {type_text(hint)}; got {value!r}"
             judged.outside.append(setting.problem(text))
     return judged
 
 
+def needed_by(parser: ArgumentParser) -> list[str]:
+    """Settings without a default; from now on the parser takes any one of them for itself."""
+    actions = [action for action in parser._actions if action.required]
+    for action in actions:
+        action.required = False
+    return [action.dest for action in actions]
+
+
 def nearest(name: str, types: Collection[str]) -> str:
     """What may have been meant by an unknown name."""
-    inside = [f"--{known}" for known in types if known.startswith(f"{name}.")]
-    if inside:
+    if name in ELSEWHERE and {ELSEWHERE[name], plain_name(ELSEWHERE[name])} & set(types):
+        return f"; did you mean --{ELSEWHERE[name]}?"
+    if inside := [f"--{known}" for known in types if known.startswith(f"{name}.")]:
         return f"; it is a group: {', '.join(inside)}"
-    return did_you_mean(name, types).replace("mean ", "mean --")
+    if near := did_you_mean(name, types, cutoff=0.75):
+        return near.replace("mean ", "mean --")
+    group = name.partition(".")[0] + "."
+    inside = [f"--{known}" for known in types if "." in name and known.startswith(group)]
+    return f"; there are {', '.join(inside)}" if inside else ""
 
 
 def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:

@@ -26,17 +26,18 @@ class UsageError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-def did_you_mean(wrong: str, valid: Iterable[str]) -> str:
+def did_you_mean(wrong: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     """ "; did you mean X?", or nothing where nothing is near."""
-    candidates = list(valid)
-    near = difflib.get_close_matches(wrong, candidates, n=1, cutoff=0.6)
+    candidates = {name.lower(): name for name in valid}
+    wrong = wrong.lower()
+    near = difflib.get_close_matches(wrong, candidates, n=1, cutoff=cutoff)
     if not near:  # a flag may have been given without its group: --lr for --optimizer.lr
         near = [name for name in candidates if name.rpartition(".")[2] == wrong][:1]
     if not near:
         last_parts = {name.rpartition(".")[2]: name for name in candidates}
         best = difflib.get_close_matches(wrong.rpartition(".")[2], last_parts, n=1, cutoff=0.7)
         near = [last_parts[best[0]]] if best else []
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {candidates[near[0]]}?" if near else ""
 
 
 def type_text(hint: Any) -> str:

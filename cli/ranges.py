@@ -70,6 +70,13 @@ def ranges(hint: Any) -> list[str]:
     return [*own, *(text for part in parts for text in ranges(part))]
 
 
+def names_in(hint: Any) -> list[str]:
+    """The words that a hint takes."""
+    if typing.get_origin(hint) is Literal:
+        return [name for name in typing.get_args(hint) if isinstance(name, str)]
+    return [name for part in typing.get_args(hint) for name in names_in(part)]
+
+
 def without_ranges(hint: Any) -> Any:
     """The hint as it would be without them, for the help text."""
     if not ranges(hint):

@@ -103,3 +103,14 @@ def test_frozen_layers_refuse_a_strategy_that_was_asked_for() -> None:
     assert not adapt(configuration)
     with pytest.raises(ValueError, match=f"--strategy ddp does not bear .* --strategy {UNUSED}"):
         check_strategy_of_frozen(configuration)
+
+
+@pytest.mark.parametrize(
+    ("short", "expected"), [("bf16", "bf16-mixed"), ("32", "32-true"), ("64-true", "64-true")]
+)
+def test_older_names_of_precisions(short: str, expected: str) -> None:
+    configuration = settings(precision=short)
+    assert adapt(configuration) == (
+        [] if short == expected else [f"precision {short} is {expected}"]
+    )
+    assert configuration["precision"] == expected

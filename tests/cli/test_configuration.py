@@ -189,3 +189,35 @@ def test_devices_auto_and_frozen_layers_pass_the_checks_on_machines_with_gpus(
         configure(["--devices", "3"])
     configure(["--unfreeze.enabled", "true", "--devices", "4"])
     assert seen[-1]["strategy"] == "ddp_find_unused_parameters_true"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--config", "--config needs a YAML file"),
+        ("--resume --compile", "--resume needs auto or a checkpoint"),
+        ("--test_only", "--test_only needs a checkpoint"),
+        ("--model --seed 1", "--model needs a name, or help"),
+        ("--optimizer", "--optimizer needs a name, or help"),
+        ("--experiment ../x", "--experiment must be a name below --runs_dir, got '../x'"),
+        ("--experiment /x", "--experiment must be a name below --runs_dir, got '/x'"),
+        ("--optimizer SGD", "--optimizer.name must be adamw, sgd; got 'SGD'; did you mean sgd?"),
+        ("--data MNIST", "--data MNIST is unknown; did you mean mnist? "),
+        ("--data ./mine", "did you mean --data image_folder (or text_files) --data.root ./mine?"),
+        ("--data configs", "did you mean --data image_folder (or text_files) --data.root configs?"),
+        ("--model ResNet50", "did you mean --model torchvision --model.architecture resnet50?"),
+        ("--model nets/mine.py", "did you mean an import path, such as lightning_modules."),
+    ],
+)
+def test_what_a_newcomer_types_is_answered_with_what_is_meant(line: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        configure(line.split())
+    (problem,) = caught.value.problems
+    assert message in problem
+
+
+def test_a_folder_in_place_of_a_checkpoint(tmp_path: Path) -> None:
+    path = Path(checkpoint_in(tmp_path))
+    for folder in (path.parent, path.parent.parent):
+        with pytest.raises(FileNotFoundError, match=f"it is a folder; did you mean {path}"):
+            configure(["--resume", str(folder)])

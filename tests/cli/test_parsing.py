@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.chosen_classes import class_groups
+from cli.flags import ELSEWHERE, plain_name
 from cli.parsing import (
     ClassGroup,
     Setting,
     build_parser,
     help_text,
-    is_on,
-    overridden,
+    known_types,
     parse,
     read_arguments,
     read_file,
@@ -203,25 +204,6 @@ def test_short_names_of_optimizer_and_schedule() -> None:
     assert [s.name for s in settings] == ["optimizer.name", "schedule.name", "optimizer.lr"]
 
 
-def test_a_flag_that_is_given_twice_is_told() -> None:
-    line = "--seed 1 --max_epochs 2 --seed 2 --config a --config b --compile --compile --model a"
-    assert overridden([*line.split(), "--model.name", "b"]) == [
-        "--seed 1 gives way to 2, which was given later",
-        "--model.name a gives way to b, which was given later",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("--debug", True), ("--debug true", True), ("--debug=true --seed 1", True),
-        ("--debug false", False), ("--seed 1", False), ("stray --debug", True), ("stray", False),
-    ],
-)  # fmt: skip
-def test_a_switch_is_known_before_anything_else(line: str, expected: bool) -> None:
-    assert is_on(line.split(), "debug") is expected
-
-
 def test_numbers_outside_their_range_are_told_with_it(parser, tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("model.dropout: 1\nseed: -1\nmax_epochs: 3\n")
@@ -273,3 +255,68 @@ def test_nearest_names() -> None:
 def test_types_in_words() -> None:
     assert type_text(int | str | list[int]) == "a whole number or text or list of a whole number"
     assert type_text(float | None) == "a number or null"
+
+
+class NeedsMore(SmallCNN):
+    def __init__(self, depth: int, num_classes: int, width: int = 4) -> None: ...
+
+
+def test_an_argument_without_a_default_is_asked_for_and_hides_no_other_mistake() -> None:
+    groups = [ClassGroup("model", "Network", NeedsMore, FROM_DATA)]
+
+    def problems(line: str) -> list[str]:
+        with pytest.raises(UsageError) as caught:
+            configure(build_parser(groups, {"model": "x"}), line)
+        return caught.value.problems
+
+    needed = "--model.depth must be given: a whole number"
+    assert problems("--seed 1") == [needed]
+    assert problems("--seed x") == [needed, "--seed must be a whole number; got 'x'"]
+    found = configure(build_parser(groups, {"model": "x"}), "--model.depth 3 --seed 1")
+    assert found["model"]["depth"] == 3
+
+
+def test_flags_of_text_need_a_value(parser) -> None:
+    line = "--experiment --runs_dir --compile --fast_dev_run --deterministic --devices"
+    with pytest.raises(UsageError) as caught:
+        configure(parser, line)
+    assert caught.value.problems == [
+        "--experiment must be text or null; got no value",
+        "--runs_dir must be text; got no value",
+        "--devices must be a whole number or text or list of a whole number; got no value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("epochs", "; did you mean --max_epochs?"),
+        ("learning_rate", "; did you mean --optimizer.lr?"),
+        ("scheduler", ""),  # this parser has no schedule
+        ("LR", "; did you mean --optimizer.lr?"),
+        ("model.image_size", "; there are --model.name, --model.checkpoint_activations, "),
+        ("no-export", ""),
+    ],
+)
+def test_names_of_other_tools_and_what_a_group_has(parser, name: str, expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(parser, [Setting(name, "1", "")])
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"unknown setting --{name}{expected}")
+    assert expected or problem == f"unknown setting --{name}"
+
+
+def test_every_name_of_other_tools_leads_to_a_flag() -> None:
+    groups, _ = class_groups([])
+    types = known_types(build_parser(groups, {"model": "small_cnn", "data": "digits"}))
+    for other, ours in ELSEWHERE.items():
+        assert plain_name(ours) in types
+        assert other not in types
+        assert plain_name(other) == other
+
+
+def test_a_shipped_file_by_its_bare_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    for name in ("bbc_news", "bbc_news.yaml", "config/bbc_news.yml"):
+        with pytest.raises(UsageError, match=r"did you mean configs/bbc_news\.yaml\?"):
+            read_file(name)
