@@ -164,7 +164,7 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
         lambda: Schedule(optimizer, 100, **trial["schedule"]),
         lambda: build_callbacks(trial),
         lambda: check_interval(trial["checkpoint_every"]),
-        lambda: check_lengths(trial),
+        lambda: check_together(trial),
         lambda: build_data(trial),
         lambda: check_batch_size(trial),
         lambda: check_strategy_of_frozen(trial),
@@ -188,8 +188,12 @@ def check_interval(text: str) -> None:
         resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
 
 
-def check_lengths(configuration: Configuration) -> None:
-    """Lengths that are no time, that contradict each other, or that never end."""
+def check_together(configuration: Configuration) -> None:
+    """Lengths that are no time, contradict each other or never end, and flags that need another.
+
+    Raises:
+        UsageError: All of them.
+    """
     problems = [
         f"--{name} must be a time as DD:HH:MM:SS, got {configuration[name]!r}"
         for name in ("max_time", "val_check_interval")
@@ -208,6 +212,8 @@ def check_lengths(configuration: Configuration) -> None:
         problems.append(
             f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
         )
+    if configuration["logger"] == "wandb" and "wandb" not in CALLBACKS:
+        problems.append("--logger wandb needs callbacks/wandb_report.py, which is not in the table")
     if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
         problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")
     if problems:

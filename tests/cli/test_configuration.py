@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from callbacks import CALLBACKS
 from cli.configuration import configure
 from cli.problems import UsageError
 from lightning_modules.deployed import DESCRIPTION_FORMAT
@@ -221,3 +222,10 @@ def test_a_folder_in_place_of_a_checkpoint(tmp_path: Path) -> None:
     for folder in (path.parent, path.parent.parent):
         with pytest.raises(FileNotFoundError, match=f"it is a folder; did you mean {path}"):
             configure(["--resume", str(folder)])
+
+
+def test_wandb_without_its_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(CALLBACKS, "wandb")
+    with pytest.raises(UsageError, match="--logger wandb needs callbacks/wandb_report.py"):
+        configure(["--logger", "wandb"])
+    configure([])
