@@ -73,7 +73,10 @@ def adapt_strategy(configuration: dict[str, Any]) -> list[str]:
     if not freezes(configuration) or configuration["strategy"] != "auto":
         return []
     configuration["strategy"] = UNUSED
-    return [f"strategy {UNUSED}, since --unfreeze keeps layers without a gradient at first"]
+    return [
+        f"strategy {UNUSED}: --unfreeze keeps layers without a gradient at first (torch says so "
+        "when they get one)"
+    ]
 
 
 def freezes(configuration: dict[str, Any]) -> bool:
