@@ -131,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
     add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")
     add("--timeout", type=float, default=600.0, help="seconds for each step of each format")
+    add("--debug", action="store_true", help="show where in the code an error was raised")
     return parser
 
 
@@ -216,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     command = look_at_bundles if arguments.ckpt is None else export
     try:
-        return run_command(lambda: command(arguments))
+        return run_command(lambda: command(arguments), arguments.debug)
     except KeyboardInterrupt:
         print(
             "error: interrupted; the old bundle is as it was, and the same command goes on from "

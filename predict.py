@@ -49,8 +49,8 @@ def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(build_parser(), argv)
     if arguments.model.is_dir():
-        return run_command(lambda: predict_with_bundle(arguments, arguments.model))
-    return run_command(lambda: predict_with_checkpoint(arguments))
+        return run_command(lambda: predict_with_bundle(arguments, arguments.model), arguments.debug)
+    return run_command(lambda: predict_with_checkpoint(arguments), arguments.debug)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,15 @@ from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
-from cli.checks import adapt_to_cpu, ignore_stray_slurm
+from cli.adaptations import adapt, needless
+from cli.checks import ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
+from cli.given_flags import is_on, overridden
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
-from cli.problems import UsageError, is_message
-from cli.provenance import git_commit, library_versions, start_line
+from cli.problems import UsageError, bad_arguments, is_message, tell
+from cli.provenance import findable, git_commit, library_versions, start_line
 from cli.resume import check_same_model, check_same_training
 from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
@@ -60,9 +62,10 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     name = arguments.pop("name")
     activation_checkpointing = arguments.pop("checkpoint_activations")
     network = network_class(name, configuration["allow_external_code"])
-    arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
     normalisation = data.normalisation if data.kind == "image" else None
-    built = network(**typed_arguments(network, arguments))
+    with bad_arguments():
+        arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
+        built = network(**typed_arguments(network, arguments | needless(configuration, arguments)))
     if data.kind == "text":
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
@@ -82,17 +85,12 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         "fingerprint": data.fingerprint,
         "versions": library_versions(),
         "git_commit": git_commit(),
-        "config": recorded(configuration),
+        "config": findable(recorded(configuration)),
     }
-    return Classifier(
-        model,
-        data.train_targets,
-        description,
-        configuration["optimizer"],
-        configuration["schedule"],
-        configuration["loss"],
-        activation_checkpointing,
-    )
+    settings = {group: configuration[group] for group in ("optimizer", "schedule", "loss")}
+    settings["activation_checkpointing"] = activation_checkpointing
+    with bad_arguments():
+        return Classifier(model, data.train_targets, description, **settings)
 
 
 def build_trainer(
@@ -275,15 +273,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> int:
-    notes = [ignore_stray_slurm()]
+    notes, debug = [ignore_stray_slurm()], is_on(argv, "debug")
     try:
         configuration = configure(argv)
-        notes += adapt_to_cpu(configuration)
-    except UsageError as error:
-        print(*(f"error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return 2
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        notes += [*overridden(argv), *adapt(configuration)]
+    except (UsageError, ValueError, OSError) as error:
+        tell(error, debug)
         return 2
     if is_rank_zero():
         print(*(f"{note}\n" for note in notes if note), sep="", end="")
@@ -292,8 +287,8 @@ def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> in
     except Exception as error:
         if not is_message(error):
             raise
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        tell(error, debug)
+        return 2 if isinstance(error, UsageError) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Reads and writes checkpoint files: a file is either whole or absent, and never runs code."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if isinstance(error, (OSError, RuntimeError)):  # torch reports a full disk as either
-                raise OSError(f"cannot write checkpoint {path}: {error}") from error
+                raise OSError(f"cannot write checkpoint {path}: {reason(error)}") from error
             raise
         sync_folder(path.parent)
 
@@ -58,6 +59,17 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Loads to the CPU; anything but primitives and tensors is refused."""
         return torch.load(path, map_location=map_location or "cpu", weights_only=True)
+
+
+def reason(error: BaseException | None) -> str:
+    """What the operating system said; torch, while it cleans up, raises something else over it."""
+    text = str(error)
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            return f"the disk is full ({error.strerror})" if is_full else error.strerror
+        error = error.__context__
+    return text
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Stops when the monitored metric no longer improves."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning import callbacks as pl_callbacks
@@ -23,8 +23,8 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         enabled: bool = True,
         monitor: str = "val/loss",
         mode: Literal["auto", "min", "max"] = "auto",
-        patience: int = 5,
-        min_delta: float = 0.0,
+        patience: Annotated[int, ">= 1"] = 5,
+        min_delta: Annotated[float, ">= 0"] = 0.0,
         stopping_threshold: float | None = None,
     ) -> None:
         if patience < 1 or min_delta < 0:

@@ -1,7 +1,7 @@
 """Exponential moving average of the weights: what is validated, saved, tested and exported."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,7 +17,7 @@ class EMA(WeightAveraging):
         decay: Final decay of the average; step n uses min(decay, (1 + n) / (10 + n)).
     """
 
-    def __init__(self, enabled: bool = False, decay: float = 0.999) -> None:
+    def __init__(self, enabled: bool = False, decay: Annotated[float, "0 < x < 1"] = 0.999) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"--ema.decay must be between 0 and 1, got {decay}")
         super().__init__(avg_fn=partial(moving_average, decay))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import pytorch_lightning as pl
@@ -50,13 +50,13 @@ class Export(pl.Callback):
         self,
         enabled: bool = True,
         formats: str = DEFAULT,
-        max_drop: float = 1.0,
-        max_drop_fp32: float = 0.1,
-        min_agreement: float = 97.0,
+        max_drop: Annotated[float, "0 <= x <= 100"] = 1.0,
+        max_drop_fp32: Annotated[float, "0 <= x <= 100"] = 0.1,
+        min_agreement: Annotated[float, "0 <= x <= 100"] = 97.0,
         fail_if_slower: bool = False,
         qat: Literal["off", "auto", "on"] = "off",
-        qat_epochs: int = 3,
-        timeout: float = 600.0,
+        qat_epochs: Annotated[int, ">= 1"] = 3,
+        timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
     ) -> None:
         self.enabled = enabled
         self.formats = formats

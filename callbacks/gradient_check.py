@@ -10,7 +10,7 @@ import csv
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -38,7 +38,9 @@ class Layer(NamedTuple):
     gradient_norm: float = math.nan  # before clipping, unscaled
     clipped_norm: float = math.nan
     update_ratio: float = math.nan  # norm of the weights' change / norm of the weights
-    dead_share: float = math.nan  # units that are 0 for every sample of the batch
+    dead_share: Annotated[float, "0 <= x <= 1"] = (
+        math.nan
+    )  # units that are 0 for every sample of the batch
 
 
 class GradientCheck(pl.Callback):
@@ -58,11 +60,11 @@ class GradientCheck(pl.Callback):
         self,
         enabled: bool = True,
         before_fit: bool = True,
-        every_n_steps: int = 50,
-        tolerance: float = 0.01,
-        vanishing_ratio: float = 1e-5,
-        exploding_norm: float = 1e3,
-        dead_share: float = 0.5,
+        every_n_steps: Annotated[int, ">= 1"] = 50,
+        tolerance: Annotated[float, "0 < x < 1"] = 0.01,
+        vanishing_ratio: Annotated[float, "0 <= x < 1"] = 1e-5,
+        exploding_norm: Annotated[float, "> 0"] = 1e3,
+        dead_share: Annotated[float, "0 <= x <= 1"] = 0.5,
     ) -> None:
         if every_n_steps < 1 or not 0 < tolerance < 1:
             raise ValueError(

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -45,12 +45,12 @@ class LRFinder(pl.Callback):
     def __init__(
         self,
         enabled: bool = True,
-        min_lr: float = 1e-6,
-        max_lr: float = 1.0,
-        num_steps: int = 100,
-        min_batches: int = 10,
-        smoothing: float = 0.15,
-        divergence_factor: float = 4.0,
+        min_lr: Annotated[float, "> 0"] = 1e-6,
+        max_lr: Annotated[float, "> 0"] = 1.0,
+        num_steps: Annotated[int, ">= 10"] = 100,
+        min_batches: Annotated[int, ">= 1"] = 10,
+        smoothing: Annotated[float, "> 0"] = 0.15,
+        divergence_factor: Annotated[float, "> 1"] = 4.0,
     ) -> None:
         ranges = 0 < min_lr < max_lr, num_steps >= MIN_POINTS, smoothing > 0, divergence_factor > 1
         if not all(ranges):

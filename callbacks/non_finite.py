@@ -6,7 +6,7 @@ and before every checkpoint, so that the newest checkpoint is always a good stat
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
@@ -27,7 +27,7 @@ class NonFinite(pl.Callback):
         every_n_steps: Batches between two looks.
     """
 
-    def __init__(self, enabled: bool = True, every_n_steps: int = 50) -> None:
+    def __init__(self, enabled: bool = True, every_n_steps: Annotated[int, ">= 1"] = 50) -> None:
         if every_n_steps < 1:
             raise ValueError(f"--non_finite.every_n_steps must be at least 1, got {every_n_steps}")
         self.every_n_steps = every_n_steps

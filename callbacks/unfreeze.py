@@ -4,6 +4,8 @@ While frozen, parameters get no gradient and BatchNorm keeps its statistics. The
 last one with parameters of its own, which in a classifier makes the logits.
 """
 
+from typing import Annotated
+
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from torch import nn
@@ -22,7 +24,7 @@ class Unfreeze(Callback):
         ValueError: An epoch below 1.
     """
 
-    def __init__(self, enabled: bool = False, epoch: int = 1) -> None:
+    def __init__(self, enabled: bool = False, epoch: Annotated[int, ">= 1"] = 1) -> None:
         if epoch < 1:
             raise ValueError(f"--unfreeze.epoch must be at least 1, got {epoch}")
         self.epoch = epoch

@@ -25,11 +25,15 @@ def check_machine(configuration: dict[str, Any]) -> list[str]:
 
 
 def check_strategy(strategy: str) -> list[str]:
-    # spawned processes would have to take over open files, locks and the finished parts of a run
-    known = [name for name in StrategyRegistry.available_strategies() if "spawn" not in name]
-    known.insert(0, "auto")
+    available = StrategyRegistry.available_strategies()
+    known = ["auto", *(name for name in available if "spawn" not in name)]
     if strategy in known:
         return []
+    if strategy in available:
+        return [
+            f"--strategy {strategy} is left out on purpose: spawned processes cannot take over a "
+            "run's open files and its lock; --strategy ddp does the same work"
+        ]
     near = did_you_mean(strategy, known)
     return [f"--strategy {strategy} is unknown{near} (available: {', '.join(known)})"]
 
@@ -39,18 +43,59 @@ def check_accelerator(accelerator: str, devices: Any) -> list[str]:
     if accelerator not in known:
         near = did_you_mean(accelerator, known)
         return [f"--accelerator {accelerator} is unknown{near} (available: {', '.join(known)})"]
-    if isinstance(devices, int) and devices < -1 or devices == 0:
-        return [f"--devices must be -1 (all), at least 1, a list or auto; got {devices}"]
-    if accelerator not in GPU_NAMES:
+    if problem := check_devices(accelerator, devices):
+        return [problem]
+    if accelerator in ("auto", "cpu"):
         return []
-    reason = why_no_gpu()
+    reason = why_no_gpu() if accelerator in GPU_NAMES else why_not(accelerator)
     if reason:
         return [f"--accelerator {accelerator}: {reason}; --accelerator auto takes what is there"]
+    if accelerator not in GPU_NAMES:
+        return []
     found = torch.cuda.device_count()
     wanted = max(devices) + 1 if isinstance(devices, list) and devices else devices
     if isinstance(wanted, int) and wanted > found:
         return [f"--devices {devices}: this machine has {found} usable GPU(s)"]
     return []
+
+
+def check_devices(accelerator: str, devices: Any) -> str | None:
+    """What is wrong with the form of --devices for a kind of machine."""
+    if isinstance(devices, int) and devices < -1 or devices == 0:
+        return f"--devices must be -1 (all), at least 1, a list or auto; got {devices}"
+    if isinstance(devices, int) or devices == "auto":
+        return None
+    text = devices if isinstance(devices, str) else ",".join(map(str, devices))
+    numbers = [part for part in text.split(",") if part]
+    is_list = bool(numbers) and all(map(str.isdecimal, numbers))
+    if not is_list or len(set(numbers)) < len(numbers):
+        return (
+            f"--devices must be how many (2), which ones ([0,2], each once), -1 (all) or auto; "
+            f"got {devices}"
+        )
+    if runs_on_cpu(accelerator):
+        return (
+            f"--devices {devices} names GPUs, but this would run on the CPU; there say how many "
+            f"processes: --devices {len(numbers)}"
+        )
+    return None
+
+
+def runs_on_cpu(accelerator: str) -> bool:
+    """Whether that accelerator means the CPU on this machine."""
+    has_other = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return accelerator == "cpu" or (accelerator == "auto" and not has_other)
+
+
+def why_not(accelerator: str) -> str | None:
+    """Why an accelerator other than NVIDIA's cannot be used here."""
+    if AcceleratorRegistry[accelerator]["accelerator"].is_available():
+        return None
+    if accelerator == "tpu":
+        return "TPUs need torch_xla, which is not installed and not part of the environment here"
+    if accelerator == "mps":
+        return "this machine has no Apple GPU that torch can use"
+    return "this machine has none"
 
 
 def check_nodes(num_nodes: int) -> list[str]:

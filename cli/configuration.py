@@ -4,8 +4,9 @@ Names lead to classes through the packages' dicts, and the classes' constructors
 there are.
 """
 
-import inspect
+import copy
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,34 +17,49 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from callbacks import CALLBACKS
+from cli.adaptations import adapt, check_strategy_of_frozen, num_processes
 from cli.checks import check_machine
+from cli.chosen_classes import (
+    DEFAULTS,
+    class_groups,
+    default_experiment,
+    preprocessing_of_weights,
+    show_names,
+)
+from cli.given_flags import check_bare, check_purpose
 from cli.parsing import (
-    ClassGroup,
     Configuration,
     Setting,
     build_parser,
+    help_text,
+    join,
+    judge,
     last_value,
-    parse,
     read_arguments,
     read_file,
     settings_of,
     to_yaml,
     trainer_arguments,
 )
-from cli.problems import UsageError, did_you_mean
-from cli.resume import newest_checkpoint, wanted_settings, whole_checkpoint
+from cli.problems import UsageError
+from cli.resume import (
+    missing_data,
+    newest_checkpoint,
+    unchangeable,
+    wanted_settings,
+    whole_checkpoint,
+)
 from datamodules import DATAMODULES
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import DATA_DETERMINED, read_checkpoint, resolve_class
-from lightning_modules.losses import ClassificationLoss
-from lightning_modules.networks import NETWORKS
+from lightning_modules.deployed import read_checkpoint, resolve_class
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
-# for a Trainer that only judges its arguments; precision may yet be adapted to the CPU
+# for a Trainer that only judges its arguments; lengths are looked at before
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-         "enable_model_summary": False, "num_sanity_val_steps": 0, "precision": None}  # fmt: skip
-DEFAULTS = {"model": "small_cnn", "data": "digits"}
+         "enable_model_summary": False, "num_sanity_val_steps": 0,
+         "max_time": None, "val_check_interval": None}  # fmt: skip
+TIME = re.compile(r"\d+:\d\d:\d\d:\d\d")  # as Lightning reads it
 
 
 def configure(argv: Sequence[str]) -> Configuration:
@@ -53,41 +69,64 @@ def configure(argv: Sequence[str]) -> Configuration:
         UsageError: Everything that is wrong, at once.
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
-    settings = read_arguments(argv)
-    config_file = last_value(settings, "config")
-    if config_file:
-        settings = read_file(config_file) + settings
-    checkpoint = last_value(settings, "test_only") or last_value(settings, "replay")
-    checkpoint = checkpoint or resumed_checkpoint(settings)
+    given = read_arguments(argv)
+    check_bare(given)
+    given = [*read_files(given), *given]
+    show_names(given)
+    check_purpose(given)
+    checkpoint = last_value(given, "test_only") or last_value(given, "replay")
+    checkpoint = checkpoint or resumed_checkpoint(given)
+    settings = given
     if checkpoint:
         stored = read_checkpoint(checkpoint)["description"]["config"]
-        settings = settings_of(stored, str(checkpoint)) + settings
+        if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
+            raise UsageError(refused)
+        settings = settings_of(stored, str(checkpoint)) + given
     groups, problems = class_groups(settings)
     settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
-        parser.print_help()
+        print(help_text(parser), end="")
         raise SystemExit(0)
     # where a name is wrong, its flags cannot be judged
     judged = {group.key for group in groups}
     settings = [s for s in settings if s.name.partition(".")[0] not in DEFAULTS.keys() - judged]
-    try:
-        configuration = parse(parser, settings)
-    except UsageError as error:
-        raise UsageError(problems + error.problems) from None
-    problems += check_machine(configuration)
-    problems += [] if problems else check_values(configuration)
+    found = judge(parser, settings)
+    if found.wrong:
+        raise UsageError([*problems, *found.wrong, *found.outside])
+    configuration = join(parser, found.fine)
+    machine = check_machine(configuration)
+    values = [] if problems else check_values(configuration, with_trainer=not machine)
+    problems += [*found.outside, *machine, *values]
     if problems:
         raise UsageError(problems)
     other = configuration["test_only"] or configuration["replay"]
     configuration["resume"] = None if other or not checkpoint else str(checkpoint)
     if configuration["experiment"] is None:
-        names = (configuration["data"]["name"], configuration["model"]["name"])
-        configuration["experiment"] = "-".join(name.rpartition(".")[2] for name in names)
+        names = configuration["data"]["name"], configuration["model"]["name"]
+        configuration["experiment"] = default_experiment(*names)
     if configuration["print_config"]:
         print(to_yaml(configuration), end="")
         raise SystemExit(0)
     return configuration
+
+
+def read_files(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings of all files that --config names, in their order.
+
+    Raises:
+        UsageError: What is wrong with any of them.
+    """
+    found, problems = [], []
+    for setting in settings:
+        if setting.name == "config":
+            try:
+                found += read_file(setting.value)
+            except UsageError as error:
+                problems += error.problems
+    if problems:
+        raise UsageError(problems)
+    return found
 
 
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
@@ -95,9 +134,9 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     wanted = last_value(settings, "resume")
     is_restarted = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"  # put back into the queue
     if wanted == "auto" or (wanted is None and is_restarted):
-        data = last_value(settings, "data.name", DEFAULTS["data"])
-        model = last_value(settings, "model.name", DEFAULTS["model"])
-        experiment = last_value(settings, "experiment") or f"{data}-{model}"
+        data = last_value(settings, "data.name") or DEFAULTS["data"]
+        model = last_value(settings, "model.name") or DEFAULTS["model"]
+        experiment = last_value(settings, "experiment") or default_experiment(data, model)
         runs_dir = last_value(settings, "runs_dir") or "runs"
         try:
             found = newest_checkpoint(runs_dir, experiment, wanted_settings(settings))
@@ -113,71 +152,31 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     return str(checkpoint)
 
 
-def preprocessing_of_weights(
-    settings: Sequence[Setting], groups: Sequence[ClassGroup]
-) -> list[Setting]:
-    """Pretrained torchvision weights also say how to prepare pictures, unless that was given."""
-    weights = last_value(settings, "model.weights") or ""
-    is_given = any(setting.name == "data.weights" for setting in settings)
-    takes_them = any(
-        group.key == "data" and "weights" in inspect.signature(group.callable).parameters
-        for group in groups
-    )
-    if "_Weights." not in weights or is_given or not takes_them:
-        return []
-    return [Setting("data.weights", weights, "")]
-
-
-def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
-    """The classes whose constructors give flags, and what is wrong with the chosen names."""
-    external = last_value(settings, "allow_external_code") == "true"
-    groups, problems = [], []
-    choices: dict[str, tuple[dict[str, str], frozenset[str]]] = {
-        "model": (NETWORKS, DATA_DETERMINED),
-        "data": (DATAMODULES, frozenset({"seed"})),
-    }
-    for key, (table, skip) in choices.items():
-        name = last_value(settings, f"{key}.name") or DEFAULTS[key]
-        if name not in table and "." not in name:
-            near = did_you_mean(name, table)
-            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
-            continue
-        try:
-            found = resolve_class(table.get(name, name), external)
-        except ValueError as error:
-            problems.append(f"--{key}: {error}")
-            continue
-        groups.append(ClassGroup(key, f"{key.title()} {name} (--{key} NAME)", found, skip))
-    from_data = frozenset({"num_classes", "train_targets"})
-    groups += [
-        ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
-        ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
-        ClassGroup("loss", "Loss", ClassificationLoss, from_data),
-    ]
-    for key, path in CALLBACKS.items():
-        title = f"Callback {key.replace('_', ' ')}"
-        groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
-    return groups, problems
-
-
-def check_values(configuration: Configuration) -> list[str]:
+def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
     """Tries every constructor that checks its values and needs no data."""
+    trial = copy.deepcopy(configuration)
+    if with_trainer:
+        adapt(trial)
     dummy = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(dummy.parameters(), lr=0.1)
     attempts: list[Callable[[], Any]] = [
-        lambda: build_optimizer(dummy, False, **configuration["optimizer"]),
-        lambda: Schedule(optimizer, 100, **configuration["schedule"]),
-        lambda: build_callbacks(configuration),
-        lambda: check_interval(configuration["checkpoint_every"]),
-        lambda: build_data(configuration),
-        lambda: check_batch_size(configuration),
-        lambda: check_numbers(configuration),
-        lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
+        lambda: build_optimizer(dummy, False, **trial["optimizer"]),
+        lambda: Schedule(optimizer, 100, **trial["schedule"]),
+        lambda: build_callbacks(trial),
+        lambda: check_interval(trial["checkpoint_every"]),
+        lambda: check_together(trial),
+        lambda: build_data(trial),
+        lambda: check_batch_size(trial),
+        lambda: check_strategy_of_frozen(trial),
     ]
-    problems = []
+    if with_trainer:
+        attempts.append(lambda: pl.Trainer(**trainer_arguments(trial) | QUIET))
+    problems: list[str] = []
     for attempt in attempts:
         try:
             attempt()
+        except UsageError as error:
+            problems += error.problems
         except (ValueError, TypeError, ImportError, OSError, MisconfigurationException) as error:
             problems.append(str(error))
     return problems
@@ -189,20 +188,46 @@ def check_interval(text: str) -> None:
         resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
 
 
-def check_numbers(configuration: Configuration) -> None:
-    """What Lightning would only notice later."""
-    if not 0 <= configuration["seed"] < 2**32:
-        raise ValueError(f"--seed must be 0 to {2**32 - 1}, got {configuration['seed']}")
-    steps = configuration["accumulate_grad_batches"]
-    if steps < 1:
-        raise ValueError(f"--accumulate_grad_batches must be at least 1, got {steps}")
+def check_together(configuration: Configuration) -> None:
+    """Lengths that are no time, contradict each other or never end, and flags that need another.
+
+    Raises:
+        UsageError: All of them.
+    """
+    problems = [
+        f"--{name} must be a time as DD:HH:MM:SS, got {configuration[name]!r}"
+        for name in ("max_time", "val_check_interval")
+        if isinstance(configuration[name], str) and not TIME.fullmatch(configuration[name])
+    ]
+    for unit in ("epochs", "steps"):
+        least, most = configuration[f"min_{unit}"], configuration[f"max_{unit}"]
+        if least is not None and most is not None and 0 <= most < least:
+            problems.append(f"--min_{unit} {least} is more than --max_{unit} {most}")
+    if configuration["max_epochs"] == -1 and configuration["max_steps"] == -1:
+        problems.append(
+            "the schedule needs an end: give --max_epochs or --max_steps (--max_time is no end "
+            "that it could plan for)"
+        )
+    if is_outside(configuration["experiment"]):
+        problems.append(
+            f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
+        )
+    if configuration["logger"] == "wandb" and "wandb" not in CALLBACKS:
+        problems.append("--logger wandb needs callbacks/wandb_report.py, which is not in the table")
+    if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
+        problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")
+    if problems:
+        raise UsageError(problems)
+
+
+def is_outside(experiment: str | None) -> bool:
+    path = Path(experiment or "")
+    return path.is_absolute() or ".." in path.parts
 
 
 def check_batch_size(configuration: Configuration) -> None:
-    devices = configuration["devices"]
-    count = len(devices) if isinstance(devices, list) else devices
-    if isinstance(count, int) and count > 0 and configuration["data"].get("batch_size"):
-        per_rank_batch_size(configuration["data"]["batch_size"], count * configuration["num_nodes"])
+    if size := configuration["data"].get("batch_size"):
+        per_rank_batch_size(size, num_processes(configuration))
 
 
 def build_data(configuration: Configuration) -> Any:

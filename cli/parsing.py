@@ -7,7 +7,7 @@ precedence and one place that finds mistakes. Every mistake is found before any 
 import os
 import typing
 from argparse import ArgumentError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from cli.flags import FLAGS, all_flags
+from cli.flags import ELSEWHERE, FLAGS, all_flags, plain_name
 from cli.problems import UsageError, did_you_mean, type_text
+from cli.ranges import fits, names_in, ranges, without_ranges
+from cli.yaml_settings import NotSettings, as_text, entries_of, faults
 
 Configuration = dict[str, Any]
-NAMED_GROUPS = ("model", "data")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Setting:
     name: str
     value: str
     source: str
+    is_bare: bool = False  # given without a value, which then is true
 
     @property
     def argument(self) -> str:
@@ -47,6 +49,7 @@ class ClassGroup:
     title: str
     callable: Callable[..., Any]
     skip: frozenset[str]
+    names: tuple[str, ...] = ()  # what else could be chosen in its place
 
 
 def read_arguments(argv: Sequence[str]) -> list[Setting]:
@@ -63,12 +66,13 @@ def read_arguments(argv: Sequence[str]) -> list[Setting]:
             problems.append(f"unexpected argument {word!r}: settings are given as --name value")
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals:
+        is_bare = not equals
+        if is_bare:
             value = "true"
             if position < len(argv) and not argv[position].startswith("--"):
-                value = argv[position]
+                value, is_bare = argv[position], False
                 position += 1
-        settings.append(Setting(plain_name(name), value, ""))
+        settings.append(Setting(plain_name(name), value, "", is_bare))
     if problems:
         raise UsageError(problems)
     return settings
@@ -78,30 +82,32 @@ def read_file(path: str) -> list[Setting]:
     """Settings of a YAML file, nested or dotted.
 
     Raises:
-        UsageError: The file is missing, is not YAML, or is no mapping.
+        UsageError: The file is missing, is not YAML, is no mapping, or says something twice.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            # a few lines of them can stand for more settings than fit into memory
-            raise UsageError([f"--config {path}: references (*name) are not accepted"])
-        content = yaml.safe_load(text)
+        entries = entries_of(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UsageError([f"--config {path}: {reason}"]) from error
-    except (yaml.YAMLError, RecursionError) as error:
+        raise UsageError([f"--config {path}: {reason}{near_file(path)}"]) from error
+    except NotSettings as error:
+        raise UsageError([f"--config {path}: {error}"]) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UsageError([f"--config {path}: not valid YAML{line}"]) from error
-    if content is None:
-        return []
-    if not isinstance(content, Mapping):
-        raise UsageError([f"--config {path}: expected 'name: value' lines"])
-    return settings_of(content, path)
+    if problems := faults(entries):
+        raise UsageError([f"--config {path}: {problem}" for problem in problems])
+    return [Setting(plain_name(e.name), e.text, path) for e in entries if e.text is not None]
+
+
+def near_file(path: str) -> str:
+    """A configuration of the project that may have been meant by its bare name."""
+    shipped = Path("configs", Path(path).name).with_suffix(".yaml")
+    return f"; did you mean {shipped}?" if shipped.is_file() and shipped != Path(path) else ""
 
 
 def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
-    """Flattens nested values into settings; no file may allow itself to run other code."""
+    """Flattens a checkpoint's values into settings; none may allow itself to run other code."""
     found = [Setting(plain_name(n), as_text(v), source) for n, v in flatten(content).items()]
     return [setting for setting in found if setting.name != "allow_external_code"]
 
@@ -113,19 +119,6 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         is_group = isinstance(value, Mapping)
         found |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
     return found
-
-
-def as_text(value: Any) -> str:
-    """A value as it would be given on the command line."""
-    if isinstance(value, str):
-        return value
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.removesuffix("\n").removesuffix("\n...")
-
-
-def plain_name(name: str) -> str:
-    """`model` and `data` are short for `model.name` and `data.name`."""
-    return f"{name}.name" if name in NAMED_GROUPS else name
 
 
 def last_value(settings: Sequence[Setting], name: str, default: str | None = None) -> str | None:
@@ -152,10 +145,11 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
             )
     for class_group in groups:
         group = parser.add_argument_group(class_group.title)
-        if class_group.key in NAMED_GROUPS:
+        if class_group.key in defaults:
+            names = ", ".join(class_group.names)
             group.add_argument(
                 f"--{class_group.key}.name", type=str, default=defaults[class_group.key],
-                help=f"which; --{class_group.key} NAME for short",
+                help=f"which; --{class_group.key} NAME for short: {names}",
             )  # fmt: skip
         if class_group.key == "model":
             group.add_argument(
@@ -169,36 +163,93 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
             if isinstance(class_group.callable, type)
             else group.add_function_arguments
         )
-        add(class_group.callable, class_group.key, as_group=False, skip=set(class_group.skip))
+        skip: set[str | int] = set(class_group.skip)
+        add(class_group.callable, class_group.key, as_group=False, as_positional=False, skip=skip)
     return parser
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Settings that can be joined, and what is wrong with the others, a line each."""
+
+    fine: list[Setting]
+    wrong: list[str]  # unknown names, each with the nearest valid one, and values of a wrong type
+    outside: list[str]  # numbers outside their range
+
+
+def judge(parser: ArgumentParser, settings: Sequence[Setting]) -> Judged:
+    """Looks at each setting for itself."""
+    types, judged = known_types(parser), Judged([], [], [])
+    given = {setting.name for setting in settings}
+    for name in needed_by(parser):
+        if name not in given:
+            judged.wrong.append(f"--{name} must be given: {type_text(types[name])}")
+    for setting in settings:
+        name, hint = setting.name, types.get(setting.name)
+        if name not in types:
+            judged.wrong.append(setting.problem(f"unknown setting --{name}{nearest(name, types)}"))
+            continue
+        kind = type_text(without_ranges(hint))
+        if setting.is_bare and "true or false" not in kind:
+            judged.wrong.append(setting.problem(f"--{name} must be {kind}; got no value"))
+            continue
+        setting, value = list_of_one(parser, setting, hint), setting.value
+        try:
+            parsed = parser.parse_args([setting.argument], defaults=False)[name]
+        except ArgumentError:
+            near = did_you_mean(value, names_in(hint), cutoff=0.76)
+            judged.wrong.append(setting.problem(f"--{name} must be {kind}; got {value!r}{near}"))
+            continue
+        if fits(parsed, hint):
+            judged.fine.append(setting)
+        else:
+            text = f"--{name} must be {type_text(hint)}; got {value!r}"
+            judged.outside.append(setting.problem(text))
+    return judged
+
+
+def needed_by(parser: ArgumentParser) -> list[str]:
+    """Settings without a default; from now on the parser takes any one of them for itself."""
+    actions = [action for action in parser._actions if action.required]
+    for action in actions:
+        action.required = False
+    return [action.dest for action in actions]
+
+
+def nearest(name: str, types: Collection[str]) -> str:
+    """What may have been meant by an unknown name."""
+    if name in ELSEWHERE and {ELSEWHERE[name], plain_name(ELSEWHERE[name])} & set(types):
+        return f"; did you mean --{ELSEWHERE[name]}?"
+    if inside := [f"--{known}" for known in types if known.startswith(f"{name}.")]:
+        return f"; it is a group: {', '.join(inside)}"
+    if near := did_you_mean(name, types, cutoff=0.75):
+        return near.replace("mean ", "mean --")
+    group = name.partition(".")[0] + "."
+    inside = [f"--{known}" for known in types if "." in name and known.startswith(group)]
+    return f"; there are {', '.join(inside)}" if inside else ""
 
 
 def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
     """Checks every setting and joins them with the defaults.
 
     Raises:
-        UsageError: Each unknown name with the nearest valid one, each value of a wrong type.
+        UsageError: All that is wrong.
     """
-    types = known_types(parser)
-    problems = []
-    settings = [list_of_one(parser, setting, types.get(setting.name)) for setting in settings]
-    for setting in settings:
-        if setting.name not in types:
-            near = did_you_mean(setting.name, types).replace("mean ", "mean --")
-            problems.append(setting.problem(f"unknown setting --{setting.name}{near}"))
-        elif not _parses(parser, setting):
-            wanted = type_text(types[setting.name])
-            got = "no value" if setting.value == "true" else repr(setting.value)
-            problems.append(setting.problem(f"--{setting.name} must be {wanted}; got {got}"))
-    if problems:
-        raise UsageError(problems)
+    judged = judge(parser, settings)
+    if judged.wrong or judged.outside:
+        raise UsageError(judged.wrong + judged.outside)
+    return join(parser, judged.fine)
+
+
+def join(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
+    """Settings that were judged fine, over the defaults."""
     return parser.parse_args([setting.argument for setting in settings]).as_dict()
 
 
 def list_of_one(parser: ArgumentParser, setting: Setting, hint: Any) -> Setting:
     """A single value where a list is meant; any other setting as it is."""
     takes_list = any(typing.get_origin(one) is list for one in (hint, *typing.get_args(hint)))
-    if not takes_list or setting.value == "true" or _parses(parser, setting):
+    if not takes_list or setting.is_bare or _parses(parser, setting):
         return setting
     lists = [replace(setting, value=f"[{setting.value}]")] if setting.value.isdecimal() else []
     lists.append(replace(setting, value=as_text([setting.value])))
@@ -223,6 +274,16 @@ def known_types(parser: ArgumentParser) -> dict[str, Any]:
     return found
 
 
+def help_text(parser: ArgumentParser) -> str:
+    """All flags; a range stands behind the explanation, not in the type. Parses nothing after."""
+    for action in parser._actions:
+        hint = getattr(action, "_typehint", None)
+        if found := ranges(hint):
+            action._typehint = without_ranges(hint)  # type: ignore[attr-defined]
+            action.help = f"{action.help or ''} [{'; '.join(found)}]".lstrip()
+    return parser.format_help()
+
+
 def to_yaml(configuration: Configuration) -> str:
     """The configuration as a file that `--config` reads back."""
     return yaml.safe_dump(recorded(configuration), sort_keys=False, allow_unicode=True)
@@ -230,7 +291,7 @@ def to_yaml(configuration: Configuration) -> str:
 
 def recorded(configuration: Configuration) -> Configuration:
     """What describes the experiment, without what was to be done this time."""
-    actions = ["config", "print_config", "resume", "test_only", "replay", "allow_changes"]
+    actions = ["config", "print_config", "resume", "test_only", "replay", "allow_changes", "debug"]
     actions.append("allow_external_code")  # no file may give this permission to itself
     return {n: to_primitive(value) for n, value in configuration.items() if n not in actions}
 

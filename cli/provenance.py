@@ -1,11 +1,14 @@
 """Which code, libraries and machine a run and its checkpoints come from."""
 
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
+PATHS = ("root", "cache_dir", "vocab", "vectors", "tokenizer")  # settings of data
+TOKENIZERS = ("auto", "basic_english", "char", "bpe")
 
 
 def library_versions() -> dict[str, str]:
@@ -34,3 +37,17 @@ def start_line(configuration: dict[str, Any], model: Any, trainer: Any) -> str:
         f"{trainer.strategy.root_device.type}, precision {trainer.precision}, "
         f"seed {configuration['seed']}"
     )
+
+
+def findable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose data is found from any folder, as a checkpoint keeps it."""
+    data = {
+        name: str(Path(value).absolute()) if name in PATHS and is_path(value) else value
+        for name, value in config["data"].items()
+    }
+    return {**config, "data": data}
+
+
+def is_path(value: Any) -> bool:
+    """Whether it names something that is there; `bpe` names a tokenizer, whatever lies here."""
+    return isinstance(value, str) and value not in TOKENIZERS and Path(value).exists()

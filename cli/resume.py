@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cli.parsing import flatten, read_file
+from cli.parsing import Setting, flatten, last_value, read_file
 from lightning_modules.deployed import check_weights, misplaced
 
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
@@ -128,6 +128,31 @@ def stored_settings(path: Path) -> dict[str, str]:
     return {setting.name: setting.value for setting in read_file(str(path))}
 
 
+def unchangeable(given: Sequence[Setting], stored: Mapping[str, Any], checkpoint: str) -> list[str]:
+    """What of the given settings would make another run of a checkpoint's, one line each."""
+    before, problems = flatten(stored), []
+    for name in UNCHANGEABLE:
+        wanted, group = last_value(given, name), name.partition(".")[0]
+        if wanted is not None and wanted != before.get(name, wanted):
+            problems.append(
+                f"--{group} {wanted}: {checkpoint} is of --{group} {before[name]}, which cannot be "
+                f"changed any more; leave --{group} out, or start a new run without the checkpoint"
+            )
+    return problems
+
+
+def missing_data(given: Sequence[Setting], stored: Mapping[str, Any]) -> list[str]:
+    """Where a checkpoint's data has moved: both places that it was looked for in."""
+    root = flatten(stored).get("data.root")
+    is_given = any(setting.name == "data.root" for setting in given)
+    if is_given or not isinstance(root, str) or "://" in root or Path(root).exists():
+        return []
+    return [
+        f"the run was trained on --data.root {root}, and there is nothing now (started in "
+        f"{Path.cwd()}): give --data.root, or start where the data lies"
+    ]
+
+
 def check_same_model(path: str, checkpoint: Mapping[str, Any], model: Any) -> None:
     """Refuses a checkpoint of another network, other classes or other weights than this run's.
 
@@ -227,7 +252,7 @@ def lock_run_folder(folder: Path) -> int:
     return descriptor
 
 
-def wanted_settings(settings: Sequence[Any]) -> dict[str, str]:
+def wanted_settings(settings: Sequence[Setting]) -> dict[str, str]:
     """What was asked for beside --resume itself, as name -> text."""
-    actions = ("resume", "config", "allow_changes", "allow_external_code", "print_config")
+    actions = ("resume", "config", "allow_changes", "allow_external_code", "print_config", "debug")
     return {s.name: s.value for s in settings if s.name not in actions}

@@ -48,7 +48,7 @@ def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None
 
     Raises:
         ValueError: Another process works in the folder.
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be made or written in.
     """
     if configuration["fast_dev_run"]:
         return None
@@ -59,8 +59,14 @@ def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None
         folder = resumed if (resumed / "config.yaml").is_file() else None
     folder = folder or create_run_folder(configuration["runs_dir"], configuration["experiment"])
     if folder and is_rank_zero():
-        held.callback(os.close, lock_run_folder(folder))
-        (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
+        try:
+            held.callback(os.close, lock_run_folder(folder))
+            (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
+        except OSError as error:
+            raise OSError(
+                f"cannot write in the run folder {folder}: {error.strerror}; copy it to where that "
+                "is possible, and resume the checkpoint there"
+            ) from error
     return folder
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import importlib.util
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -33,10 +34,10 @@ class Digits(ImageDataModule):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: int = 64,
-        num_workers: int | None = None,
+        batch_size: Annotated[int, ">= 1"] = 64,
+        num_workers: Annotated[int, ">= 0"] | None = None,
         seed: int = 0,
-        crop_padding: int = 2,
+        crop_padding: Annotated[int, ">= 0"] = 2,
     ) -> None:
         super().__init__(root, batch_size, num_workers, seed, crop_padding=crop_padding)
 

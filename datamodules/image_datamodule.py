@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -58,23 +58,23 @@ class ImageDataModule(LazyLoading):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: int = 64,
-        num_workers: int | None = None,
+        batch_size: Annotated[int, ">= 1"] = 64,
+        num_workers: Annotated[int, ">= 0"] | None = None,
         seed: int = 0,
-        val_fraction: float = 0.1,
-        crop_padding: int = 0,
+        val_fraction: Annotated[float, "0 < x < 1"] = 0.1,
+        crop_padding: Annotated[int, ">= 0"] = 0,
         horizontal_flip: bool = False,
-        erasing: float = 0.0,
-        mixup: float = 0.0,
-        cutmix: float = 0.0,
-        random_resized_crop: float = 0.0,
-        affine_degrees: float = 0.0,
-        color_jitter: float = 0.0,
-        rand_augment: int = 0,
+        erasing: Annotated[float, "0 <= x <= 1"] = 0.0,
+        mixup: Annotated[float, ">= 0"] = 0.0,
+        cutmix: Annotated[float, ">= 0"] = 0.0,
+        random_resized_crop: Annotated[float, "0 <= x <= 1"] = 0.0,
+        affine_degrees: Annotated[float, "0 <= x <= 180"] = 0.0,
+        color_jitter: Annotated[float, "0 <= x <= 1"] = 0.0,
+        rand_augment: Annotated[int, "0 <= x <= 30"] = 0,
         balanced_sampling: bool = False,
         keep_duplicates: bool = False,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
+        mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
+        std: list[Annotated[float, "0 < x <= 1"]] | None = None,
         cache_dir: str | None = None,
     ) -> None:
         super().__init__()

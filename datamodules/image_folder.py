@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from datamodules.archives import is_archive, unpacked
 from datamodules.cache_folder import cache_folder
@@ -45,14 +45,14 @@ class ImageFolder(ImageDataModule):
     def __init__(
         self,
         root: str | None = None,
-        image_size: int | None = None,
+        image_size: Annotated[int, ">= 1"] | None = None,
         channels: Literal[1, 3] = 3,
         resize: Literal["exact", "resize_crop"] = "resize_crop",
-        resize_to: int | None = None,
+        resize_to: Annotated[int, ">= 1"] | None = None,
         weights: str | None = None,
-        test_fraction: float = 0.15,
+        test_fraction: Annotated[float, "0 < x < 1"] = 0.15,
         skip_unreadable: bool = False,
-        cache_gigabytes: float = 8.0,
+        cache_gigabytes: Annotated[float, ">= 0"] = 8.0,
         **common: Any,
     ) -> None:
         super().__init__(root, **common)

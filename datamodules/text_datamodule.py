@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -86,17 +86,17 @@ class TextDataModule(LazyLoading):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: int = 64,
-        num_workers: int | None = None,
+        batch_size: Annotated[int, ">= 1"] = 64,
+        num_workers: Annotated[int, ">= 0"] | None = None,
         seed: int = 0,
-        batch_tokens: int | None = None,
+        batch_tokens: Annotated[int, ">= 1"] | None = None,
         tokenizer: str = "auto",
         vocab: str | None = None,
-        max_size: int = 25_000,
-        min_frequency: int = 1,
-        max_length: int = 400,
-        val_fraction: float | None = None,
-        test_fraction: float | None = None,
+        max_size: Annotated[int, ">= 1"] = 25_000,
+        min_frequency: Annotated[int, ">= 1"] = 1,
+        max_length: Annotated[int, ">= 1"] = 400,
+        val_fraction: Annotated[float, "0 < x < 1"] | None = None,
+        test_fraction: Annotated[float, "0 < x < 1"] | None = None,
         keep_duplicates: bool = False,
         drop_repeats: bool = False,
         join_labels: list[Literal["case", "number"]] | None = None,

@@ -4,6 +4,8 @@ A format's module has `FILE`, `PRECISION` ("fp32" or "int8"), `RUNTIME`, and the
 `unavailable`, `export`, `read_back` and `load`; `exporters/torchscript.py` is the shortest example.
 """
 
+import sys
+
 EXPORTERS: dict[str, str] = {
     "torchscript": "exporters.torchscript",
     "pt2": "exporters.pt2",
@@ -12,6 +14,7 @@ EXPORTERS: dict[str, str] = {
     "onnx-int8-qat": "exporters.onnx_int8_qat",
     "aoti": "exporters.aoti",
 }
-DEFAULT_FORMATS = ("torchscript", "pt2", "onnx", "onnx-int8")
+HAS_TORCHSCRIPT = sys.version_info < (3, 14)  # absent there; asked for by name, the reason is said
+DEFAULT_FORMATS = ("torchscript",) * HAS_TORCHSCRIPT + ("pt2", "onnx", "onnx-int8")
 OPSET, OPSETS = 20, (18, 25)  # of ONNX; the bounds of what torch.onnx and ONNX Runtime both take
 NATIVE_FORMATS = ("aoti",)  # machine code: loaded only when just made, or with --trust

@@ -11,6 +11,7 @@ import argparse
 import difflib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,7 @@ def predict_parser(description: str) -> argparse.ArgumentParser:
     add("--threshold", type=share, default=0.0, help="leave out classes less probable than this")
     add("--threads", type=positive, help="CPU threads; default: all")
     add("--batch_size", type=positive, default=32)
+    add("--debug", action="store_true", help="show where in the code an error was raised")
     return parser
 
 
@@ -269,8 +271,8 @@ def predict_with_bundle(arguments: argparse.Namespace, bundle: Path) -> int:
     return report(predictor, arguments)
 
 
-def run_command(command: Callable[[], int]) -> int:
-    """Turns what a user can cause into one line on stderr and exit code 1."""
+def run_command(command: Callable[[], int], debug: bool = False) -> int:
+    """Turns what a user can cause into one line on stderr and exit code 1; `debug` adds a trace."""
     sys.stdout.reconfigure(  # type: ignore[union-attr]
         encoding="utf-8", errors="backslashreplace"
     )
@@ -280,6 +282,8 @@ def run_command(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, TypeError, OSError) as error:
+        if debug:
+            traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -289,7 +293,7 @@ def main() -> int:
     parser = predict_parser("Predicts classes with this bundle's model.")
     arguments = parse_arguments(parser, None)
     bundle = Path(__file__).resolve().parent
-    return run_command(lambda: predict_with_bundle(arguments, bundle))
+    return run_command(lambda: predict_with_bundle(arguments, bundle), arguments.debug)
 
 
 if __name__ == "__main__":

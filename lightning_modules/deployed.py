@@ -170,7 +170,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}")
+        inside = [*path.glob("*.ckpt"), *path.glob("checkpoints/*.ckpt")]  # of a folder
+        hint = f": it is a folder; did you mean {max(inside)}?" if inside else ""
+        raise FileNotFoundError(f"no checkpoint at {path}{hint}")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or it is damaged")
     try:

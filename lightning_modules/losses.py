@@ -1,7 +1,7 @@
 """Cross-entropy a sample, with label smoothing and class weights."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -27,8 +27,8 @@ class ClassificationLoss(nn.Module):
         self,
         num_classes: int,
         train_targets: np.ndarray,
-        label_smoothing: float = 0.0,
-        class_weights: Literal["balanced"] | list[float] | None = None,
+        label_smoothing: Annotated[float, "0 <= x < 1"] = 0.0,
+        class_weights: Literal["balanced"] | list[Annotated[float, ">= 0"]] | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:

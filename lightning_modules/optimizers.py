@@ -1,6 +1,6 @@
 """Optimizers: weight decay only where it belongs, fused kernels where they are safe."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -13,10 +13,10 @@ def build_optimizer(
     module: nn.Module,
     fused: bool,
     name: OptimizerName = "adamw",
-    lr: float | Literal["auto"] = "auto",
-    weight_decay: float = 0.01,
-    momentum: float = 0.9,
-    beta2: float = 0.999,
+    lr: Annotated[float, "> 0"] | Literal["auto"] = "auto",
+    weight_decay: Annotated[float, ">= 0"] = 0.01,
+    momentum: Annotated[float, "0 <= x < 1"] = 0.9,
+    beta2: Annotated[float, "0 <= x < 1"] = 0.999,
 ) -> Optimizer:
     """Builds the optimizer over all parameters.
 

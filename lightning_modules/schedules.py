@@ -6,7 +6,7 @@ finder does) needs no rebuilding, and one small state resumes any of them.
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -47,14 +47,14 @@ class Schedule(LRScheduler):
         optimizer: Optimizer,
         total_steps: int,
         name: ScheduleName = "cosine",
-        warmup: float = 0.05,
-        final_factor: float = 0.01,
-        step_share: float = 0.34,
-        plateau_start: float = 0.7,
-        reduce_factor: float = 0.3,
-        patience: int = 2,
-        min_delta: float = 1e-3,
-        min_factor: float = 1e-3,
+        warmup: Annotated[float, "0 <= x < 1"] = 0.05,
+        final_factor: Annotated[float, "0 <= x <= 1"] = 0.01,
+        step_share: Annotated[float, "0 < x <= 1"] = 0.34,
+        plateau_start: Annotated[float, "0 <= x <= 1"] = 0.7,
+        reduce_factor: Annotated[float, "0 < x < 1"] = 0.3,
+        patience: Annotated[int, ">= 0"] = 2,
+        min_delta: Annotated[float, "0 <= x < 1"] = 1e-3,
+        min_factor: Annotated[float, "0 <= x <= 1"] = 1e-3,
     ) -> None:
         check_schedule(warmup, step_share, plateau_start, reduce_factor, patience)
         self.name = name

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import export
 from datamodules import DATAMODULES
+from exporters import HAS_TORCHSCRIPT
 from exporters.spec import ExportSpec
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import load_deployed, network_class, read_checkpoint, resolve_class
@@ -242,10 +243,10 @@ def test_default_exports_equal_the_checkpoint(
             **arrays,
         )
     command = ["--ckpt", str(tmp_path / "a.ckpt"), "--allow_external_code"]
-    code = export.main([*command, "--formats", "torchscript,pt2,onnx"])
+    code = export.main([*command, "--formats", "torchscript," * HAS_TORCHSCRIPT + "pt2,onnx"])
     output = capsys.readouterr()
     assert code == 0, output.out + output.err
-    assert output.out.count(" passed") >= 3
+    assert output.out.count(" passed") >= 2 + HAS_TORCHSCRIPT
 
 
 def test_training_really_learns(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import export
+from exporters import DEFAULT_FORMATS
 from exporters import bundle as bundle_module
 from exporters.bundle_files import read_manifest
 from tests.exporters import small_run
@@ -42,9 +43,7 @@ def test_the_default_export_passes(exported: tuple[Path, subprocess.CompletedPro
     assert (done.returncode, done.stderr) == (0, "")
     manifest = read_manifest(folder)
     verdicts = {name: entry["verdict"] for name, entry in manifest["artifacts"].items()}
-    expected = "unavailable" if sys.version_info >= (3, 14) else "passed"
-    others = dict.fromkeys(("pt2", "onnx", "onnx-int8"), "passed")
-    assert verdicts == {"torchscript": expected} | others
+    assert verdicts == dict.fromkeys(DEFAULT_FORMATS, "passed")
     lines = done.stdout.splitlines()
     assert lines[0].split()[0] == "format"
     assert max(map(len, lines[:-1])) <= 80
@@ -320,6 +319,16 @@ def test_a_folder_that_is_no_bundle_is_one_line(
     )
 
 
+def test_debug_shows_where_an_expected_error_was_raised(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    line = fails(capsys, "--ckpt", tmp_path / "none")
+    assert export.main(["--ckpt", str(tmp_path / "none"), "--debug"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert line.strip() == lines[-1]
+
+
 @pytest.mark.slow
 def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """It is in the files and in the manifest; a proof holds for one opset only."""
@@ -337,7 +346,7 @@ def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
 
 
 def test_format_groups() -> None:
-    assert export.formats("default") == ["torchscript", "pt2", "onnx", "onnx-int8"]
+    assert export.formats("default") == list(DEFAULT_FORMATS)
     assert export.formats("onnx,onnx-int8,onnx") == ["onnx", "onnx-int8"]
     assert "onnx-int8" not in export.formats("fp32")
     with pytest.raises(argparse.ArgumentTypeError):

@@ -402,3 +402,16 @@ def test_a_bundle_in_an_environment_without_torch_and_this_project(
     done = run(moved / "predict.py", "--format", "csv", pictures)
     expected = run_main(capsys, "--model", bundle, "--format", "csv", pictures)[1]
     assert (done.stdout, done.stderr) == (expected, "")
+
+
+def test_debug_shows_where_an_expected_error_was_raised(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for model in (bundle, tmp_path / "none.ckpt"):
+        arguments = ["--model", model, "--artifact", "none", "x.png"]
+        code, _, line = run_main(capsys, *arguments)
+        assert (code, line.count("\n")) == (1, 1)
+        code, _, trace = run_main(capsys, *arguments, "--debug")
+        assert code == 1
+        assert trace.startswith("Traceback")
+        assert trace.endswith(line)

@@ -15,6 +15,7 @@ import yaml
 from cli.configuration import build_data, configure
 from cli.problems import is_message
 from datamodules import DATAMODULES
+from exporters import DEFAULT_FORMATS
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
 from tests.fresh_process import run_script
@@ -75,7 +76,7 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
     for line, pattern in zip(lines, expected, strict=False):
         assert re.fullmatch(pattern, line), f"{line!r} is not {pattern!r}"
     assert lines[-1] == f"run folder: {os.path.relpath(run, ROOT)}"
-    for name in ("torchscript", "onnx", "onnx-int8"):
+    for name in DEFAULT_FORMATS:
         assert re.search(rf"^{name} .* passed", output, re.MULTILINE), output
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert files >= {
@@ -313,14 +314,14 @@ def test_values_out_of_range_come_in_one_answer(capsys) -> None:
         (["--test_only", "none.ckpt"], "no checkpoint at none.ckpt"),
         (["--resume", "none.ckpt"], "no checkpoint at none.ckpt"),
         (["--model", "os.path.join"], "--allow_external_code"),
-        (["--devices", "1,2"], "should be an int > 0"),
-        (["--num_nodes", "0"], "`num_nodes` must be a positive integer, but got 0"),
+        (["--devices", "1,2"], "there say how many processes: --devices 2"),
+        (["--num_nodes", "0"], "--num_nodes must be a whole number >= 1; got '0'"),
         (["--accelerator", "tpu"], "torch_xla"),
         (["--strategy", "fsdp"], "requires a GPU accelerator"),
-        (["--limit_train_batches", "7.5"], "has to be in [0.0, 1.0] or an int"),
-        (["--max_time", "1"], "Expected a string in the format DD:HH:MM:SS"),
-        (["--seed", "-1"], "--seed must be 0 to 4294967295, got -1"),
-        (["--accumulate_grad_batches", "0"], "--accumulate_grad_batches must be at least 1, got 0"),
+        (["--limit_train_batches", "7.5"], "a whole number >= 0 or a number 0 <= x <= 1"),
+        (["--max_time", "1"], "--max_time must be a time as DD:HH:MM:SS"),
+        (["--seed", "-1"], "--seed must be a whole number 0 <= x <= 4294967295"),
+        (["--accumulate_grad_batches", "0"], "must be a whole number >= 1"),
         (["--config", "none.yaml"], "--config none.yaml: No such file"),
         (["--max_epochs", "many"], "--max_epochs must be a whole number or null; got 'many'"),
         (["gpu"], "unexpected argument 'gpu'"),
@@ -333,6 +334,60 @@ def test_bad_arguments_are_one_line_and_code_2(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (line,) = errors_of(capsys, *arguments)
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--loss.class_weights", "[1, 2]"], "--loss.class_weights needs 10 finite values >= 0"),
+        (["--loss.class_weights", str([0] * 10)], "--loss.class_weights must not all be zero"),
+        (["--model", "bilstm"], "network BiLSTM needs vocab_size"),
+        (["--model", "small_cnn", "--model.stages", "9"], "halves its input 9 times"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else "",
+)
+def test_arguments_that_only_the_data_can_refuse_are_bad_arguments_too(
+    tmp_path: Path, capsys, arguments: list[str], message: str
+) -> None:
+    assert main([*arguments, "--runs_dir", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["--max_epochs", "many"], ["--data.root", "/nowhere"]])
+def test_debug_shows_where_an_expected_error_was_raised(capsys, arguments: list[str]) -> None:
+    code = main([*SHORT, *NO_EXPORT, *arguments])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert main([*SHORT, *NO_EXPORT, *arguments, "--debug"]) == code > 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == line
+
+
+def test_a_flag_given_twice_is_said_in_one_line(tmp_path: Path, capsys) -> None:
+    arguments = ["--max_epochs", "7", "--fast_dev_run", "--runs_dir", str(tmp_path)]
+    assert main([*arguments, "--max_epochs", "1"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "--max_epochs 7 gives way to 1, which was given later"
+
+
+def test_relative_data_is_found_again_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint knows the place; config.yaml says what was given."""
+    write_texts(tmp_path / "here" / "texts", "{label}/{number}.txt")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    arguments = ["--data", "text_files", "--data.root", "texts", "--model", "bag_of_embeddings"]
+    assert train(tmp_path / "runs", *arguments, "--data.cache_dir", str(tmp_path / "c")) == 0
+    run = only_run(tmp_path / "runs")
+    assert yaml.safe_load((run / "config.yaml").read_text())["data"]["root"] == "texts"
+    monkeypatch.chdir(tmp_path / "there")
+    last = run / "checkpoints" / "last.ckpt"
+    assert main(["--test_only", str(last)]) == 0
+    assert main(["--resume", str(last), "--max_epochs", "2", "--allow_changes"]) == 0
+    assert read_checkpoint(last)["epoch"] == 2
 
 
 def test_resume_auto_without_a_run(tmp_path: Path, capsys) -> None:

@@ -9,6 +9,7 @@ N batch, L tokens, D features, K classes.
 """
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -39,9 +40,9 @@ class BagOfEmbeddings(nn.Module):
         self,
         vocab_size: int,
         num_classes: int,
-        embedding_dim: int = 32,
-        num_buckets: int = 100_000,
-        dropout: float = 0.5,
+        embedding_dim: Annotated[int, ">= 1"] = 32,
+        num_buckets: Annotated[int, ">= 0"] = 100_000,
+        dropout: Annotated[float, "0 <= x < 1"] = 0.5,
         naive_bayes: bool = False,
     ) -> None:
         super().__init__()

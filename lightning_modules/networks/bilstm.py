@@ -8,6 +8,8 @@ packed sequences, which no exporter handles for every batch size.
 N batch, L tokens, D features, H hidden features of one direction, K classes.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -28,10 +30,10 @@ class BiLSTM(nn.Module):
         self,
         vocab_size: int,
         num_classes: int,
-        embedding_dim: int = 128,
-        hidden_features: int = 128,
-        num_layers: int = 1,
-        dropout: float = 0.5,
+        embedding_dim: Annotated[int, ">= 1"] = 128,
+        hidden_features: Annotated[int, ">= 1"] = 128,
+        num_layers: Annotated[int, ">= 1"] = 1,
+        dropout: Annotated[float, "0 <= x < 1"] = 0.5,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, embedding_dim, padding_idx=0)

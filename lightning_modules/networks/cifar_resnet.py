@@ -6,6 +6,8 @@ of residual blocks (the second and third halve the image), global average poolin
 N batch, C channels, H height, W width, D features, K classes.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -51,9 +53,9 @@ class CIFARResNet(nn.Module):
         self,
         in_channels: int,
         num_classes: int,
-        depth: int = 20,
-        width: int = 16,
-        dropout: float = 0.0,
+        depth: Annotated[int, ">= 8"] = 20,
+        width: Annotated[int, ">= 1"] = 16,
+        dropout: Annotated[float, "0 <= x < 1"] = 0.0,
     ) -> None:
         super().__init__()
         blocks, rest = divmod(depth - 2, 6)

@@ -6,6 +6,8 @@ float32 [N,C,H,W] (normalised pixels) -> logits float32 [N,K]. The flatten size 
 N batch, C channels, H height, W width, S stages, K classes.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -31,10 +33,10 @@ class SmallCNN(nn.Module):
         in_channels: int,
         image_size: tuple[int, int],
         num_classes: int,
-        stages: int = 2,
-        width: int = 16,
-        hidden_features: int = 128,
-        dropout: float = 0.25,
+        stages: Annotated[int, ">= 1"] = 2,
+        width: Annotated[int, ">= 1"] = 16,
+        hidden_features: Annotated[int, ">= 1"] = 128,
+        dropout: Annotated[float, "0 <= x < 1"] = 0.25,
     ) -> None:
         super().__init__()
         if min(stages, width, hidden_features) < 1:

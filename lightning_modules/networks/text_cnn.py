@@ -7,6 +7,7 @@ N batch, L tokens, D embedding features, F filters of one width, K classes.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -29,11 +30,11 @@ class TextCNN(nn.Module):
         self,
         vocab_size: int,
         num_classes: int,
-        embedding_dim: int = 300,
-        num_filters: int = 100,
-        kernel_sizes: Sequence[int] = (3, 4, 5),
-        dropout: float = 0.5,
-        embedding_dropout: float = 0.0,
+        embedding_dim: Annotated[int, ">= 1"] = 300,
+        num_filters: Annotated[int, ">= 1"] = 100,
+        kernel_sizes: Sequence[Annotated[int, ">= 1"]] = (3, 4, 5),
+        dropout: Annotated[float, "0 <= x < 1"] = 0.5,
+        embedding_dropout: Annotated[float, "0 <= x < 1"] = 0.0,
     ) -> None:
         super().__init__()
         if not kernel_sizes or min(kernel_sizes) < 1:

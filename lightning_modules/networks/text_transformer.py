@@ -7,6 +7,8 @@ Tokens int64 [N,L], padded with 0 at the end, and lengths int64 [N] -> logits fl
 N batch, L tokens, D features, A attention heads, K classes.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -72,10 +74,10 @@ class TextTransformer(nn.Module):
         vocab_size: int,
         num_classes: int,
         max_length: int,
-        features: int = 128,
-        num_heads: int = 4,
-        num_layers: int = 2,
-        dropout: float = 0.1,
+        features: Annotated[int, ">= 1"] = 128,
+        num_heads: Annotated[int, ">= 1"] = 4,
+        num_layers: Annotated[int, ">= 1"] = 2,
+        dropout: Annotated[float, "0 <= x < 1"] = 0.1,
     ) -> None:
         super().__init__()
         if features % num_heads:

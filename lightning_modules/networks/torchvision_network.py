@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 EXTRA_OUTPUTS = ("googlenet", "inception_v3")  # with auxiliary heads, which are left out here
 COLOURS = 3
+USUAL_SIZES = (8, 14, 16, 28, 32, 48, 56, 64, 96, 112, 128, 160, 192, 224, 256, 299, 384, 512)
 
 
 class TorchvisionNetwork(nn.Module):
@@ -85,18 +86,36 @@ def build(architecture: str, num_classes: int, image_size: tuple[int, int]) -> n
 
 
 def check_image_size(architecture: str, num_classes: int, image_size: tuple[int, int]) -> None:
+    """Raises ValueError if the architecture cannot take it, with the sizes that it can."""
+    problem = refusal(architecture, num_classes, image_size)
+    if problem is None:
+        return
+    height, width = image_size
+    below = [size for size in USUAL_SIZES if size < height][::-1]
+    above = [size for size in USUAL_SIZES if size > height]
+    fitting = [
+        next((s for s in sizes if refusal(architecture, num_classes, (s, s)) is None), None)
+        for sizes in (below, above)
+    ]
+    named = " or ".join(str(size) for size in fitting if size)
+    raise ValueError(
+        f"{architecture} cannot take images of {height}x{width} pixels ({problem}); of square "
+        f"ones it takes {named or 'no usual size'}: --data image_folder makes them so by "
+        "--data.image_size; data of a fixed size needs another --model.architecture, such as "
+        "resnet18"
+    )
+
+
+def refusal(architecture: str, num_classes: int, image_size: tuple[int, int]) -> str | None:
     """Sends images without content through a network without weights, for the shapes alone."""
     try:
         with torch.device("meta"):
             probe = build(architecture, num_classes, image_size).eval()
         logits = probe(torch.empty(2, COLOURS, *image_size, device="meta"))
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
-        height, width = image_size
-        raise ValueError(
-            f"{architecture} cannot take images of {height}x{width} pixels "
-            f"({str(error).splitlines()[0]}); choose --data.image_size or another architecture"
-        ) from error
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
     assert logits.shape == (2, num_classes)
+    return None
 
 
 def find_weights(architecture: str, weights: str) -> Mapping[str, Tensor]:

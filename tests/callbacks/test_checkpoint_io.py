@@ -1,5 +1,7 @@
 """A checkpoint file is whole or absent; the previous one survives a failed write."""
 
+import errno
+import io
 import os
 import resource
 import subprocess
@@ -41,6 +43,43 @@ except OSError as error:
     assert f"refused: cannot write checkpoint {path}" in result.stdout, result.stderr
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+class FailingFile(io.FileIO):
+    """A file on a disk that refuses at some byte."""
+
+    number = errno.ENOSPC
+    left = 0
+
+    def write(self, data: object) -> int:
+        size = memoryview(data).nbytes  # type: ignore[arg-type]
+        if size > self.left:
+            raise OSError(self.number, os.strerror(self.number))
+        self.left -= size
+        return super().write(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("room", [0, 60, 700, 30_000])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "the disk is full (No space left on device)"),
+        (errno.EDQUOT, "the disk is full (Disk quota exceeded)"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_what_the_disk_said_is_told_and_not_what_torch_makes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str, room: int
+) -> None:
+    monkeypatch.setattr(FailingFile, "number", number)
+    monkeypatch.setattr(FailingFile, "left", room)
+    monkeypatch.setattr(Path, "open", lambda path, mode: FailingFile(str(path), mode))
+    path = tmp_path / "a.ckpt"
+    with pytest.raises(OSError, match="cannot write") as caught:
+        AtomicCheckpointIO().save_checkpoint({"w": torch.zeros(20_000)}, path)
+    assert str(caught.value) == f"cannot write checkpoint {path}: {said}"
+    assert caught.value.__cause__ is not None
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_kill_before_the_rename_keeps_the_previous_file(

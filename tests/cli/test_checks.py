@@ -3,9 +3,11 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from cli.checks import (
     adapt_to_cpu,
@@ -67,9 +69,43 @@ def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch, devices, fine
 def test_unknown_names_come_with_the_nearest() -> None:
     assert "did you mean cpu?" in check_accelerator("cpuu", 1)[0]
     assert "did you mean ddp_fork?" in check_strategy("ddp_frok")[0]
-    assert "is unknown" in check_strategy("ddp_spawn")[0]  # a run's open files cannot be spawned
     assert not check_accelerator("cpu", 2)
     assert not check_strategy("ddp")
+
+
+@pytest.mark.parametrize("name", ["ddp_spawn", "ddp_spawn_find_unused_parameters_true"])
+def test_spawned_processes_are_left_out_on_purpose(name: str) -> None:
+    (problem,) = check_strategy(name)
+    assert "left out on purpose" in problem
+    assert "--strategy ddp" in problem
+
+
+@pytest.mark.parametrize("name", ["tpu", "mps"])
+def test_an_accelerator_that_is_not_here_is_one_own_line(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(AcceleratorRegistry[name]["accelerator"], "is_available", lambda: False)
+    (problem,) = check_accelerator(name, 1)
+    assert problem.startswith(f"--accelerator {name}: ")
+    assert problem.endswith("--accelerator auto takes what is there")
+    monkeypatch.setattr(AcceleratorRegistry[name]["accelerator"], "is_available", lambda: True)
+    assert not check_accelerator(name, 1)
+
+
+@pytest.mark.parametrize("devices", ["true", "1.5", "auto,auto", "x", [], [-1], [0, 0], "0,0", ","])
+def test_what_devices_can_be_is_said(devices: Any) -> None:
+    for accelerator in ("cpu", "auto"):
+        (problem,) = check_accelerator(accelerator, devices)
+        assert problem.startswith("--devices must be how many (2), which ones ([0,2], each once)")
+
+
+@pytest.mark.parametrize("devices", [[0, 2], "0,2", [5], "3,"])
+def test_gpus_by_number_on_a_cpu(monkeypatch: pytest.MonkeyPatch, devices: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    count = 1 if devices in ([5], "3,") else 2
+    for accelerator in ("cpu", "auto"):
+        (problem,) = check_accelerator(accelerator, devices)
+        assert problem.endswith(f"there say how many processes: --devices {count}")
 
 
 @pytest.mark.parametrize("devices", [0, -2])

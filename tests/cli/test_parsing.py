@@ -6,9 +6,14 @@ from typing import Literal
 import pytest
 import yaml
 
+from cli.chosen_classes import class_groups
+from cli.flags import ELSEWHERE, plain_name
 from cli.parsing import (
     ClassGroup,
+    Setting,
     build_parser,
+    help_text,
+    known_types,
     parse,
     read_arguments,
     read_file,
@@ -177,10 +182,86 @@ def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str) -> 
         read_file(str(path))
 
 
-def test_a_file_cannot_permit_itself_code_from_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["allow_external_code", "config", "help"])
+def test_what_counts_on_the_command_line_only_is_not_dropped(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("allow_external_code: true\nmodel: os.system\n")
-    assert [setting.name for setting in read_file(str(path))] == ["model.name"]
+    path.write_text(f"model: os.system\n{name}: true\n")
+    with pytest.raises(UsageError, match=rf"a\.yaml: line 2: {name} counts on the command line"):
+        read_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("seed: 1\nmax_epochs: 2\nseed: 2\n", "seed stands in lines 1 and 3"),
+        ("optimizer:\n  lr: 1\n  lr: 2\n", "optimizer.lr stands in lines 2 and 3"),
+        ("optimizer:\n  lr: 1\noptimizer.lr: 2\n", "optimizer.lr stands in lines 2 and 3"),
+        ("optimizer:\n  lr: 1\noptimizer:\n  name: sgd", "optimizer stands in lines 1 and 3"),
+        ("model: bilstm\nmodel:\n  width: 3\n", "model stands in lines 1 and 2"),
+        ("model: bilstm\nmodel.name: text_cnn\n", "model.name stands in lines 1 and 2"),
+        ("seed: 1\nseed: 1\nseed: 1\n", "seed stands in lines 1 and 2 and 3"),
+        ("data: {root: a, root: b}", "data.root stands in lines 1 and 1"),
+    ],
+)
+def test_nothing_stands_twice_in_a_file(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_file(str(path))
+    assert caught.value.problems == [f"--config {path}: {message}"]
+
+
+def test_values_of_a_file_arrive_as_they_are_written(tmp_path: Path) -> None:
+    """As on the command line: YAML itself would read 8, 90 and a date."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "a: 010\nb: 1:30\nc: 2020-01-01\nd: 1e-3\ne: [1, x]\nf: yes\ng: ~\nh: '5'\ni: 1_0"
+    )
+    values = [setting.value for setting in read_file(str(path))]
+    assert values == ["010", "1:30", "2020-01-01", "1e-3", "[1, x]", "true", "null", "5", "1_0"]
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("? [1, 2]\n: 3")
+    with pytest.raises(UsageError, match="expected 'name: value' lines"):
+        read_file(str(tmp_path / "a.yaml"))
+
+
+def test_a_group_in_place_of_a_flag_lists_what_is_in_it(parser) -> None:
+    with pytest.raises(UsageError) as caught:
+        configure(parser, "--optimizer.nam x --model.widht 3")
+    assert "did you mean --optimizer.name?" in caught.value.problems[0]
+    with pytest.raises(UsageError) as caught:
+        parse(parser, [Setting("optimizer", "1", "")])
+    (problem,) = caught.value.problems
+    assert problem.startswith("unknown setting --optimizer; it is a group: --optimizer.name, ")
+
+
+def test_short_names_of_optimizer_and_schedule() -> None:
+    settings = read_arguments(["--optimizer", "sgd", "--schedule=step", "--optimizer.lr", "1"])
+    assert [s.name for s in settings] == ["optimizer.name", "schedule.name", "optimizer.lr"]
+
+
+def test_numbers_outside_their_range_are_told_with_it(parser, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("model.dropout: 1\nseed: -1\nmax_epochs: 3\n")
+    settings = [*read_file(str(path)), *read_arguments(["--num_nodes", "0", "--model.width=.5"])]
+    with pytest.raises(UsageError) as caught:
+        parse(parser, settings)
+    assert caught.value.problems == [
+        "--model.width must be a whole number; got '.5'",
+        f"{path}: --model.dropout must be a number 0 <= x < 1; got '1'",
+        f"{path}: --seed must be a whole number 0 <= x <= 4294967295; got '-1'",
+        "--num_nodes must be a whole number >= 1; got '0'",
+    ]
+
+
+def test_help_explains_ranges_in_its_own_words() -> None:
+    groups = [ClassGroup("model", "Network", SmallCNN, FROM_DATA, ("small_cnn", "other"))]
+    text = help_text(build_parser(groups, {"model": "small_cnn"}))
+    assert "Annotated" not in text
+    assert "[0 <= x < 1]" in " ".join(text.split())
+    assert "--model NAME for short: small_cnn, other" in " ".join(text.split())
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -212,3 +293,68 @@ def test_nearest_names() -> None:
 def test_types_in_words() -> None:
     assert type_text(int | str | list[int]) == "a whole number or text or list of a whole number"
     assert type_text(float | None) == "a number or null"
+
+
+class NeedsMore(SmallCNN):
+    def __init__(self, depth: int, num_classes: int, width: int = 4) -> None: ...
+
+
+def test_an_argument_without_a_default_is_asked_for_and_hides_no_other_mistake() -> None:
+    groups = [ClassGroup("model", "Network", NeedsMore, FROM_DATA)]
+
+    def problems(line: str) -> list[str]:
+        with pytest.raises(UsageError) as caught:
+            configure(build_parser(groups, {"model": "x"}), line)
+        return caught.value.problems
+
+    needed = "--model.depth must be given: a whole number"
+    assert problems("--seed 1") == [needed]
+    assert problems("--seed x") == [needed, "--seed must be a whole number; got 'x'"]
+    found = configure(build_parser(groups, {"model": "x"}), "--model.depth 3 --seed 1")
+    assert found["model"]["depth"] == 3
+
+
+def test_flags_of_text_need_a_value(parser) -> None:
+    line = "--experiment --runs_dir --compile --fast_dev_run --deterministic --devices"
+    with pytest.raises(UsageError) as caught:
+        configure(parser, line)
+    assert caught.value.problems == [
+        "--experiment must be text or null; got no value",
+        "--runs_dir must be text; got no value",
+        "--devices must be a whole number or text or list of a whole number; got no value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("epochs", "; did you mean --max_epochs?"),
+        ("learning_rate", "; did you mean --optimizer.lr?"),
+        ("scheduler", ""),  # this parser has no schedule
+        ("LR", "; did you mean --optimizer.lr?"),
+        ("model.image_size", "; there are --model.name, --model.checkpoint_activations, "),
+        ("no-export", ""),
+    ],
+)
+def test_names_of_other_tools_and_what_a_group_has(parser, name: str, expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(parser, [Setting(name, "1", "")])
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"unknown setting --{name}{expected}")
+    assert expected or problem == f"unknown setting --{name}"
+
+
+def test_every_name_of_other_tools_leads_to_a_flag() -> None:
+    groups, _ = class_groups([])
+    types = known_types(build_parser(groups, {"model": "small_cnn", "data": "digits"}))
+    for other, ours in ELSEWHERE.items():
+        assert plain_name(ours) in types
+        assert other not in types
+        assert plain_name(other) == other
+
+
+def test_a_shipped_file_by_its_bare_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])
+    for name in ("bbc_news", "bbc_news.yaml", "config/bbc_news.yml"):
+        with pytest.raises(UsageError, match=r"did you mean configs/bbc_news\.yaml\?"):
+            read_file(name)

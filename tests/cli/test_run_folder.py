@@ -1,12 +1,14 @@
 """Run folders: made once, never shared by accident, found again."""
 
+import errno
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pytorch_lightning.utilities import rank_zero_only
 
-from cli.run_folder import ENVIRONMENT_NAME, create_run_folder
+from cli.run_folder import ENVIRONMENT_NAME, create_run_folder, prepare_folder
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +39,24 @@ def test_an_unwritable_place_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"cannot make the run folder .* --runs_dir"):
         create_run_folder(str(tmp_path / "file"), "a")
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_run_that_cannot_be_written_in_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run = tmp_path / "a" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text("seed: 1\n")
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number), str(run / ".lock"))
+
+    monkeypatch.setattr(os, "open", refuse)
+    checkpoint = str(run / "checkpoints" / "last.ckpt")
+    configuration = {"fast_dev_run": False, "resume": checkpoint}
+    with ExitStack() as held, pytest.raises(OSError, match="cannot write in the run") as caught:
+        prepare_folder(configuration, held)
+    reason = os.strerror(number)
+    assert f"{run}: {reason}; copy it to where that is possible" in str(caught.value)
+    assert (run / "config.yaml").read_text() == "seed: 1\n"

@@ -35,6 +35,12 @@ def test_grey_images_are_repeated():
         ({"architecture": "fcn_resnet50"}, "no classification network 'fcn_resnet50'"),
         ({"architecture": "alexnet"}, "alexnet cannot take images of 32x32 pixels"),
         ({"architecture": "vit_b_16", "image_size": (30, 30)}, "vit_b_16 cannot take .* 30x30"),
+        (
+            {"architecture": "vit_b_16", "image_size": (28, 28)},
+            "of square ones it takes 16 or 32: .* --data.image_size; .* such as resnet18",
+        ),
+        ({"architecture": "alexnet", "image_size": (28, 28)}, "of square ones it takes 64: "),
+        ({"architecture": "maxvit_t", "image_size": (300, 300)}, "of square ones it takes 224: "),
         ({"in_channels": 4}, "take 1 or 3 channels, got 4"),
         ({"weights": "ResNet18_Weights.V9"}, "has ResNet18_Weights.IMAGENET1K_V1"),
         ({"weights": "ResNet50_Weights.DEFAULT"}, "neither a file nor weights of resnet18"),

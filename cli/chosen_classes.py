@@ -1,0 +1,105 @@
+"""Which classes a run is made of: by name, and which flags their constructors give."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from callbacks import CALLBACKS
+from cli.catalogue import catalogue, choices
+from cli.flags import NAMED_GROUPS
+from cli.parsing import ClassGroup, Setting, last_value
+from cli.problems import did_you_mean
+from datamodules import DATAMODULES
+from lightning_modules.deployed import DATA_DETERMINED, resolve_class
+from lightning_modules.losses import ClassificationLoss
+from lightning_modules.networks import NETWORKS
+from lightning_modules.optimizers import build_optimizer
+from lightning_modules.schedules import Schedule
+
+DEFAULTS = {"model": "small_cnn", "data": "digits"}
+# names, and what of a constructor is no flag
+TABLES: dict[str, tuple[dict[str, str], frozenset[str]]] = {
+    "model": (NETWORKS, DATA_DETERMINED),
+    "data": (DATAMODULES, frozenset({"seed"})),
+}
+
+
+def show_names(settings: Sequence[Setting]) -> None:
+    """Answers `--model help` and its like.
+
+    Raises:
+        SystemExit: That was all that was wanted.
+    """
+    asked = [key for key in NAMED_GROUPS if last_value(settings, f"{key}.name") == "help"]
+    for key in asked:
+        if key in TABLES:
+            print(catalogue(f"--{key}", TABLES[key][0]), end="")
+        else:
+            function: Callable[..., Any] = build_optimizer if key == "optimizer" else Schedule
+            print(choices(f"--{key}", function), end="")
+    if asked:
+        raise SystemExit(0)
+
+
+def default_experiment(data: str, model: str) -> str:
+    """The name of the runs' folder; of an import path the class's name."""
+    return "-".join(name.rpartition(".")[2] for name in (data, model))
+
+
+def preprocessing_of_weights(
+    settings: Sequence[Setting], groups: Sequence[ClassGroup]
+) -> list[Setting]:
+    """Pretrained torchvision weights also say how to prepare pictures, unless that was given."""
+    weights = last_value(settings, "model.weights") or ""
+    is_given = any(setting.name == "data.weights" for setting in settings)
+    takes_them = any(
+        group.key == "data" and "weights" in inspect.signature(group.callable).parameters
+        for group in groups
+    )
+    if "_Weights." not in weights or is_given or not takes_them:
+        return []
+    return [Setting("data.weights", weights, "")]
+
+
+def meant_by(key: str, name: str) -> str:
+    """What somebody may want who gives a file, or a network of torchvision, as a name."""
+    if name.endswith(".py"):
+        return "; did you mean an import path, such as lightning_modules.networks.my_file.MyClass?"
+    if key == "data" and ("/" in name or Path(name).exists()):
+        return f"; did you mean --data image_folder (or text_files) --data.root {name}?"
+    if key == "model" and "torchvision" in NETWORKS:
+        from torchvision import models  # loads slowly
+
+        if name.lower() in models.list_models(module=models):
+            return f"; did you mean --model torchvision --model.architecture {name.lower()}?"
+    return ""
+
+
+def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
+    """The classes whose constructors give flags, and what is wrong with the chosen names."""
+    external = last_value(settings, "allow_external_code") == "true"
+    groups, problems = [], []
+    for key, (table, skip) in TABLES.items():
+        name = last_value(settings, f"{key}.name") or DEFAULTS[key]
+        if name not in table and ("." not in name or "/" in name):
+            near = meant_by(key, name) or did_you_mean(name, table)
+            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
+            continue
+        try:
+            found = resolve_class(table.get(name, name), external)
+        except ValueError as error:
+            problems.append(f"--{key}: {error}")
+            continue
+        title = f"{key.title()} {name} (--{key} NAME)"
+        groups.append(ClassGroup(key, title, found, skip, tuple(table)))
+    from_data = frozenset({"num_classes", "train_targets"})
+    groups += [
+        ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
+        ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
+        ClassGroup("loss", "Loss", ClassificationLoss, from_data),
+    ]
+    for key, path in CALLBACKS.items():
+        title = f"Callback {key.replace('_', ' ')}"
+        groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
+    return groups, problems
