@@ -27,11 +27,11 @@ from datamodules.cache_folder import build_once, cache_folder
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_folder import ImageFolder
 from datamodules.image_listing import ListedImages
-from datamodules.image_splits import SPLIT_NAMES, Finding, listing
+from datamodules.image_splits import Finding, listing
 from datamodules.loader_policy import usable_cpus
 from datamodules.packed_images import CHUNK, PackedImages, pixel_hash
 from datamodules.pixel_cache import files_key
-from datamodules.splits import conflicting_pairs, stratified_subset
+from datamodules.splits import SPLITS, conflicting_pairs, stratified_subset
 from datamodules.text_datamodule import TextDataModule
 from preprocessing.images import read_image, to_array
 from preprocessing.text import TextTokenizer
@@ -77,7 +77,7 @@ def check_data(data: Any, level: str | bool, folder: Path | None) -> None:
     found = DataCheck(f"{len(data.train_targets):,} training samples")
     check_values(data, found)
     if isinstance(data, ImageDataModule):
-        targets = {name: data.splits[name].targets for name in SPLIT_NAMES}
+        targets = {name: data.splits[name].targets for name in SPLITS}
         check_images(data, full, found)
     elif isinstance(data, TextDataModule):
         targets = {name: split.targets for name, split in data.corpus.splits.items()}
@@ -176,13 +176,13 @@ def check_classes(targets: Mapping[str, np.ndarray], names: list[str], found: Da
 def check_images(data: ImageDataModule, full: bool, found: DataCheck) -> None:
     """What the datamodule noticed, pictures that show nothing and, if `full`, every file."""
     splits = data.splits
-    count = sum(len(splits[name]) for name in SPLIT_NAMES)
+    count = sum(len(splits[name]) for name in SPLITS)
     found.summary = f"{count:,} images"
     found.warnings += [note for note in data.notes if isinstance(note, Finding)]
     data.notes = [note for note in data.notes if not isinstance(note, Finding)]
     if len(np.unique(splits.train.hashes)) == 1:
         found.errors.append(f"all {len(splits.train)} training images are the same picture")
-    for name in SPLIT_NAMES:
+    for name in SPLITS:
         images = splits[name]
         # pixels with known hashes were looked at when their files were read
         if isinstance(images, PackedImages) and images.known_hashes is None:

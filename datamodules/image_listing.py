@@ -14,13 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from datamodules.image_splits import Finding, listing
+from datamodules.splits import SPLIT_NAMES
 from preprocessing.images import EXTENSIONS
 
-SPLIT_FOLDERS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
 NOT_CLASSES = ("__MACOSX",)  # left behind by macOS in archives
 
 
@@ -51,10 +47,9 @@ def list_folder(root: Path) -> ImageListing:
     problems: list[str] = []
     ignored: Counter[str] = Counter()
     places = {
-        split: folder
+        SPLIT_NAMES[folder.name.lower()]: folder
         for folder in subfolders(root, problems)
-        for split, names in SPLIT_FOLDERS.items()
-        if folder.name.lower() in names
+        if folder.name.lower() in SPLIT_NAMES
     }
     if places and "train" not in places:
         problems.append(f"{root} has {listing([*places])} but no train folder")
@@ -94,14 +89,14 @@ def list_table(path: Path) -> ImageListing:
             for row in rows:
                 name, label = (row["path"] or "").strip(), (row["label"] or "").strip()
                 split = (row.get("split") or "train").strip().lower()
-                if name and label and split in SPLIT_FOLDERS:
-                    classes = found.setdefault(split, {})
+                if name and label and split in SPLIT_NAMES:
+                    classes = found.setdefault(SPLIT_NAMES[split], {})
                     classes.setdefault(label, []).append(str(path.parent / name))
                 else:
                     problems.append(
                         f"{path}, line {rows.line_num}: path {name[:99]!r}, label {label[:99]!r}, "
                         f"split {split[:99]!r}; expected all given, the split of "
-                        f"{', '.join(SPLIT_FOLDERS)}"
+                        f"{', '.join(SPLIT_NAMES)}"
                     )
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start})") from error

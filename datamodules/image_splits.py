@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from datamodules.packed_images import ImageSet
-from datamodules.splits import conflicting_pairs, stratified_split
-
-SPLIT_NAMES = ("train", "val", "test")
+from datamodules.splits import SPLITS, conflicting_pairs, stratified_split
 
 
 class Finding(str):
@@ -57,7 +55,7 @@ def check_labels(splits: ImageSplits) -> list[str]:
     notes: list[str] = []
     if num_classes < 2:
         problems.append(f"a classifier needs at least two classes, found {splits.class_names}")
-    for name in SPLIT_NAMES:
+    for name in SPLITS:
         targets = splits[name].targets
         outside = np.flatnonzero((targets < 0) | (targets >= num_classes))
         if len(outside):
@@ -97,12 +95,12 @@ def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[
 
 def conflict_notes(splits: ImageSplits) -> list[str]:
     """Counts equal images of different classes, within and across splits."""
-    hashes = np.concatenate([splits[name].hashes for name in SPLIT_NAMES])
-    targets = np.concatenate([splits[name].targets for name in SPLIT_NAMES])
+    hashes = np.concatenate([splits[name].hashes for name in SPLITS])
+    targets = np.concatenate([splits[name].targets for name in SPLITS])
     pairs = conflicting_pairs(hashes, targets)
     if not len(pairs):
         return []
-    split = np.repeat(SPLIT_NAMES, [len(splits[name]) for name in SPLIT_NAMES])
+    split = np.repeat(SPLITS, [len(splits[name]) for name in SPLITS])
     known = dict(enumerate(splits.class_names))  # labels are checked later
     named = [" / ".join(f"{split[i]} {known.get(targets[i])}" for i in pair) for pair in pairs[:50]]
     return [Finding(f"{len(pairs)} pairs of equal images differ in label: {listing(named, 5)}")]

@@ -1,8 +1,22 @@
-"""Stratified choices of samples: every class keeps its share, and a seed gives the same choice."""
+"""What splits are called, and stratified choices of samples: every class keeps its share, and a
+seed gives the same choice.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
+
+SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {  # what files, folders and columns call them, in lower case
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
 
 
 def stratified_split(

@@ -5,6 +5,7 @@ import pytest
 
 from datamodules import image_listing
 from datamodules.image_listing import list_folder, list_table, natural_order
+from datamodules.splits import SPLIT_NAMES
 from tests.datamodules.pictures import save_picture, save_tree
 
 
@@ -154,3 +155,16 @@ def test_a_table_without_header_is_an_error(tmp_path):
     path.write_text("a.png,x\n")
     with pytest.raises(ValueError, match="no column label and path; .* got a.png, x"):
         list_table(path)
+
+
+@pytest.mark.parametrize("name", [*SPLIT_NAMES, "VALID", "Test"])
+def test_a_split_has_the_same_names_in_folders_and_tables(tmp_path, name):
+    """What one calls dev is not a class of its own in the other."""
+    split = SPLIT_NAMES[name.lower()]
+    folders = {"train": name} if split == "train" else {"train": "train", split: name}
+    counts = {f"{folder}/{label}": 1 for folder in folders.values() for label in "ab"}
+    found = list_folder(save_tree(tmp_path / "p", counts))
+    assert set(found.splits) == {"train", split}
+    table = tmp_path / "p" / "labels.csv"
+    table.write_text(f"path,label,split\nx.png,a,train\ny.png,b,train\nz.png,a,{name}\n")
+    assert len(list_table(table).splits[split].paths) == (3 if split == "train" else 1)
