@@ -21,6 +21,7 @@ from datamodules.image_splits import (
     check_labels,
     checked_fraction,
     drop_duplicates,
+    found_lines,
     mixed,
 )
 from datamodules.lazy_loader import LazyLoading
@@ -176,7 +177,7 @@ class ImageDataModule(LazyLoading):
         if not std.any():
             raise ValueError(
                 f"all {len(train)} training images show one and the same colour: there is nothing "
-                "to learn; look at the files, or at how they were made"
+                "to learn; look at the files, or at how they were made" + found_lines(self.notes)
             )
         return {"mean": mean.tolist(), "std": np.maximum(std, 1e-3).tolist()}
 

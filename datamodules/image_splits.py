@@ -84,9 +84,14 @@ def check_labels(splits: ImageSplits, found: Sequence[str] = ()) -> list[str]:
         elif len(missing) and len(targets):
             notes.append(Finding(f"{name} has no images of {names}"))
     if problems:
-        causes = [f"found: {note}" for note in found if is_short and isinstance(note, Finding)]
-        raise ValueError("the images cannot be used:\n  " + "\n  ".join([*problems, *causes]))
+        causes = found_lines(found) if is_short else ""
+        raise ValueError("the images cannot be used:\n  " + "\n  ".join(problems) + causes)
     return notes
+
+
+def found_lines(notes: Sequence[str]) -> str:
+    """The findings among the notes, as further lines of a message."""
+    return "".join(f"\n  found: {note}" for note in notes if isinstance(note, Finding))
 
 
 def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[str]]:

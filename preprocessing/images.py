@@ -36,6 +36,7 @@ MAX_PIXELS = 89_478_485  # Pillow's own limit, where it begins to warn of decomp
 MODE_OF_CHANNELS = {1: "L", 3: "RGB"}
 GREY_16_BIT = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 FULL_RANGE = (0, 65535)
+BLOCK = 1 << 20  # pixels
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 # What Pillow raises on a damaged file depends on the format and on where the damage lies.
@@ -155,13 +156,15 @@ def scaled_levels(
 ) -> Image.Image:
     """Grey levels of 16 or 32 bits to mode L, by the range of the training pictures."""
     low, high = levels or FULL_RANGE
-    values = np.asarray(image, dtype=np.int64)
+    values = np.asarray(image)  # [H,W]
     odd["deep"] += levels is None
-    odd["outside"] += bool(values.size and (values.min() < low or values.max() > high))
-    width = high - low
-    return Image.fromarray(
-        (((np.clip(values, low, high) - low) * 255 + width // 2) // width).astype(np.uint8)
-    )
+    odd["outside"] += bool(values.min() < low or values.max() > high)
+    width, rows = high - low, max(1, BLOCK // values.shape[1])
+    scaled = np.empty(values.shape, np.uint8)
+    for top in range(0, len(values), rows):  # eight bytes a pixel only for a few at a time
+        some = np.clip(values[top : top + rows].astype(np.int64), low, high) - low
+        scaled[top : top + rows] = (some * 255 + width // 2) // width
+    return Image.fromarray(scaled)
 
 
 def convert_mode(image: Image.Image, mode: str, odd: Counter[str]) -> Image.Image:

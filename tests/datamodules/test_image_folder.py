@@ -328,6 +328,8 @@ def test_white_glyphs_on_a_transparent_ground_are_named_as_the_cause(tmp_path):
         "30 images of train that val or test holds as well: dropped from train",
     ):
         assert f"found: {cause}" in str(caught.value)
+    with pytest.raises(ValueError, match="(?s)one and the same colour.*with transparent parts"):
+        _ = folder(tmp_path / "p", tmp_path, keep_duplicates=True).normalisation
 
 
 @pytest.mark.parametrize("empty", ["val", "test"])

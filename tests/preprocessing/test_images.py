@@ -300,11 +300,14 @@ def test_transparent_pictures_are_counted_and_opaque_ones_are_not(mode: str) -> 
     assert counts == [0, 1]
 
 
-def test_levels_are_scaled_to_the_ends() -> None:
+@pytest.mark.parametrize("block", [1, 11, 1 << 20])
+def test_levels_are_scaled_to_the_ends(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
     values = np.array([[-5, 0, 1000, 2000, 9000]], np.int32)
+    values = np.repeat(values, 7, axis=0)
     content = io.BytesIO()
     Image.fromarray(values).save(content, "TIFF")
     odd: Counter[str] = Counter()
     pixels = to_array(read_image(content.getvalue(), 1, [0, 2000], odd))
-    assert pixels.tolist() == [[[0, 0, 128, 255, 255]]]
+    assert pixels.tolist() == [[[0, 0, 128, 255, 255]] * 7]
     assert +odd == {"outside": 1}
