@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from datamodules.cache_folder import build_once
 from datamodules.wording import printable
@@ -21,11 +21,25 @@ LARGEST_RATIO = 100
 ALWAYS_ALLOWED = 100_000_000  # bytes, whatever the ratio
 # each file and folder on a member's path costs the disk an entry, however little it holds
 ENTRIES_ALWAYS_ALLOWED = 1_000_000
+LONGEST_HEADER = 1_000_000  # bytes
+HEADERS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
+           tarfile.SOLARIS_XHDTYPE)  # fmt: skip
 LEAST_BYTES = 16  # of the archive for each entry beyond those
 
 # What damage, encryption (RuntimeError) and unknown methods of compression raise
 DAMAGED = (ValueError, OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile,
            zlib.error, lzma.LZMAError)  # fmt: skip
+
+
+class Header(tarfile.TarInfo):
+    """What stands before a member, for example its long name, which is read into memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in HEADERS and header.size > LONGEST_HEADER:
+            raise ValueError(f"it has a header of {header.size:,} bytes")
+        return header
 
 
 class Member(NamedTuple):
@@ -50,11 +64,12 @@ def unpacked(archive: Path, cache: Path) -> Path:
 
 def past_single_folder(folder: Path) -> Path:
     """The one folder that holds all folders, as most archives have it; else the folder itself."""
-    children = [child for child in folder.iterdir() if not is_hidden(child.name)]
-    if len(children) == 1 and children[0].is_dir():
-        inner = [child for child in children[0].iterdir() if not is_hidden(child.name)]
-        return children[0] if any(child.is_dir() for child in inner) else folder
-    return folder
+    inner = visible_folders(folder)
+    return inner[0] if len(inner) == 1 and visible_folders(inner[0]) else folder
+
+
+def visible_folders(folder: Path) -> list[Path]:
+    return [child for child in folder.iterdir() if child.is_dir() and not is_hidden(child.name)]
 
 
 def is_hidden(name: str) -> bool:
@@ -104,7 +119,7 @@ def members(archive: Path) -> Iterator[Member]:
                 with file.open(entry) as content:
                     yield Member(entry.filename, content)
         return
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive, tarinfo=Header) as tar:
         for info in tar:
             if info.isdir():
                 yield Member(info.name, None)

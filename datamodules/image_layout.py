@@ -31,11 +31,12 @@ def list_folder(root: Path, splits: str = "auto", is_unpacked: bool = False) -> 
             that could be meant in two ways.
     """
     survey = Survey()
+    notes: list[str] = []
     if is_unpacked and (top := past_single_folder(root)) != root:
-        survey.entries(root)  # counts what lies beside it
+        if beside := survey.entries(root).pictures:
+            notes.append(classless(root, beside))
         root = top
     top_level = survey.entries(root)
-    notes: list[str] = []
     places = {} if splits == "none" else split_folders(root, top_level.folders, notes)
     if places and top_level.pictures:
         notes.append(classless(root, top_level.pictures))

@@ -85,8 +85,8 @@ class LazyLoading(pl.LightningDataModule):
         if self.trainer is not None and not self.is_told:
             self.is_told = True
             count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]
-            left_out = quantity(count, f"{self.kind} of train")
-            dropped = f"left out in each epoch, too few for a batch: {left_out}"
+            left_out = f"{count:,} training {self.kind}" + (" is" if count == 1 else "s are")
+            dropped = f"{left_out} left out of each epoch: too few for a batch"
             for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
                 self.trainer.print(printable(line))
         return loader

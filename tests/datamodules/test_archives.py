@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from datamodules.archives import past_single_folder, safe_path, unpack, unpacked
+from datamodules.archives import HEADERS, past_single_folder, safe_path, unpack, unpacked
 from datamodules.image_folder import ImageFolder
 from tests.datamodules.pictures import save_tree
 
@@ -164,3 +164,36 @@ def test_hidden_entries_do_not_hide_the_one_folder_of_an_archive(tmp_path):
     names = ("top/a/0.png", "top/b/0.png", "._top", "__MACOSX/top/a/._0.png", ".DS_Store")
     archive = tar_of(tmp_path / "p.tar", *((name, b"x") for name in names))
     assert past_single_folder(unpacked(archive, tmp_path / "cache")).name == "top"
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_that_would_fill_the_memory_is_refused(tmp_path, kind):
+    """A few kilobytes of an archive can stand for gigabytes of them."""
+    info = special("header", kind)
+    info.size = 2_000_000
+    with tarfile.open(tmp_path / "header.tar.gz", "w:gz") as tar:
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    with pytest.raises(ValueError, match="it has a header of 2,000,000 bytes"):
+        unpacked(tmp_path / "header.tar.gz", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_long_and_foreign_names_come_out_of_every_form_of_tar(tmp_path, form):
+    name = "ü漢" + "x" * (60 if form == tarfile.USTAR_FORMAT else 150)
+    with tarfile.open(tmp_path / "long.tar", "w", format=form) as tar:
+        tar.addfile(tarfile.TarInfo(f"top/a/{name}.png"))
+    assert (unpacked(tmp_path / "long.tar", tmp_path / "cache") / f"top/a/{name}.png").is_file()
+
+
+@pytest.mark.parametrize("beside", [[], ["README.txt"], ["cover.png", "labels.csv"]])
+def test_files_beside_the_one_folder_of_an_archive_do_not_hide_it(tmp_path, beside):
+    tree = save_tree(tmp_path / "top", {"train/a": 20, "train/b": 20})
+    with tarfile.open(tmp_path / "p.tar", "w") as tar:
+        tar.add(tree, arcname="top")
+        for name in beside:
+            tar.addfile(tarfile.TarInfo(name))
+    data = ImageFolder(str(tmp_path / "p.tar"), cache_dir=str(tmp_path / "cache"))
+    assert data.class_names == ["a", "b"]
+    notes = "\n".join(data.notes)
+    assert ("1 .txt" in notes) == ("README.txt" in beside)
+    assert ("1 .csv" in notes) == ("not used: 1 picture directly in" in notes) == (len(beside) == 2)

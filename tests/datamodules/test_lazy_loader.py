@@ -40,6 +40,19 @@ def test_such_a_split_is_named_before_training() -> None:
         data.setup("fit")
 
 
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "1 training image is"), (3, "3 training images are")]
+)
+def test_what_is_left_out_is_counted_in_good_english(
+    count: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = TinyImages()
+    data.trainer = SimpleNamespace(**vars(TWO_RANKS), print=print)
+    loader: Any = SimpleNamespace(batch_sampler=SimpleNamespace(num_dropped=count))
+    data._told(loader)
+    assert f"{said} left out of each epoch: too few for a batch" in capsys.readouterr().out
+
+
 def test_texts_that_two_ranks_leave_out_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +66,6 @@ def test_texts_that_two_ranks_leave_out_are_told_once(
     capsys.readouterr()
     data.train_dataloader()
     told = capsys.readouterr().out
-    assert "too few for a batch: 1 text of train\nloading: 0 w" in told
+    assert "1 training text is left out of each epoch: too few for a batch\nloading: 0 w" in told
     data.train_dataloader()
     assert capsys.readouterr().out == ""
