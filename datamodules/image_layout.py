@@ -96,7 +96,8 @@ def split_folders(root: Path, folders: Sequence[Path], notes: list[str]) -> dict
     if "train" not in named:
         problems.append(f"{root} has {names} but no train folder; {AS_CLASSES}")
     elif "train" not in holders:
-        what = quantity(len(Survey().entries(named["train"][0]).pictures), "picture")
+        peek = Survey(problems)  # it may be that the folder cannot be read
+        what = quantity(len(peek.entries(named["train"][0]).pictures), "picture")
         problems.append(
             f"{named['train'][0]} has no class folders: expected <class>/<picture>, found {what}; "
             f"a .csv with the columns path and label can name their classes, {AS_CLASSES}"

@@ -18,6 +18,7 @@ from datamodules.image_splits import Finding, listing
 from preprocessing.images import EXTENSIONS
 
 SHOWN_PROBLEMS = 20
+UNLABELLED = "; if these have no labels, keep them elsewhere: predict.py takes any folder"
 
 
 class ListedImages(NamedTuple):
@@ -123,6 +124,7 @@ def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -
         *(f"the class name {n!r} is not UTF-8" for n in class_names if not encodable(n)),
         *(
             f"{split}: class {name!r} is not in train, which has {listing(class_names)}"
+            + (UNLABELLED if classes.keys().isdisjoint(class_names) else "")
             for split, classes in found.items()
             for name, paths in classes.items()
             if paths and name not in class_names

@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,14 @@ def test_a_class_that_only_val_has_is_an_error(tmp_path):
         list_folder(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "is_said"), [("unknown", True), ("a", False)])
+def test_a_split_without_any_class_of_train_may_be_unlabelled(tmp_path, name, is_said):
+    save_tree(tmp_path, SPLIT_TREE | {"test/images": 3, f"test/{name}": 1})
+    with pytest.raises(ValueError, match="test: class 'images' is not in train") as caught:
+        list_folder(tmp_path)
+    assert ("predict.py takes any folder" in str(caught.value)) == is_said
+
+
 def test_an_empty_class_is_allowed_in_val(tmp_path):
     save_tree(tmp_path, {"train/a": 1, "train/b": 1, "val/b": 1, "val/a": 0, "val/d": 0})
     assert list_folder(tmp_path).splits["val"].targets.tolist() == [1]
@@ -246,6 +255,20 @@ def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(image_listing.os, "walk", refusing)
     with pytest.raises(ValueError, match=r"b: cannot be read \(Permission denied\)"):
+        list_folder(tmp_path)
+
+
+def test_a_train_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    save_tree(tmp_path, SPLIT_TREE)
+    listed = Path.iterdir
+
+    def refusing(folder: Path) -> Iterator[Path]:
+        if folder.name == "train":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(image_listing.Path, "iterdir", refusing)
+    with pytest.raises(ValueError, match=r"train: cannot be read \(Permission denied\)"):
         list_folder(tmp_path)
 
 

@@ -1,11 +1,13 @@
 """What happens to pictures of other sizes and of more than 8 bits, in training as in a bundle."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from datamodules.data_check import check_data
 from datamodules.image_folder import ImageFolder
 from datamodules.image_plan import wide_range
 from datamodules.packed_images import FileImages
@@ -200,3 +202,21 @@ def test_ordinary_pictures_keep_their_plan_and_pixels(tmp_path):
 )
 def test_a_range_is_widened_to_whole_bits_only_where_it_nearly_fills_them(low, high, expected):
     assert wide_range(low, high) == expected
+
+
+def test_the_full_check_reads_deep_pictures_as_training_does(tmp_path):
+    """By their upper bits alone, a narrow band would be one and the same picture."""
+    root = tmp_path / "p"
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        for number in range(20):
+            values = np.full((16, 16), 30_000, np.uint16)
+            values.flat[number + 20 * (name == "b")] = 30_100
+            Image.fromarray(values).save(root / name / f"{number}.png")
+    data = folder(root)
+    data.setup()
+    check_data(data, "full", tmp_path)
+    report = json.loads((tmp_path / "data_check.json").read_text())
+    assert not report["errors"]
+    assert not any("equal" in warning for warning in report["warnings"])
+    assert len(set(data.splits.train.hashes)) == len(data.splits.train)
