@@ -10,24 +10,41 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from datamodules.cache_folder import build_once
+from datamodules.wording import printable
 
 EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 # pictures are compressed already: an archive of them hardly grows when it is unpacked
 LARGEST_RATIO = 100
 ALWAYS_ALLOWED = 100_000_000  # bytes, whatever the ratio
-
+# each file and folder on a member's path costs the disk an entry, however little it holds
+ENTRIES_ALWAYS_ALLOWED = 1_000_000
+LONGEST_HEADER = 1_000_000  # bytes
+HEADERS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
+           tarfile.SOLARIS_XHDTYPE)  # fmt: skip
+LEAST_BYTES = 16  # of the archive for each entry beyond those
 
 # What damage, encryption (RuntimeError) and unknown methods of compression raise
 DAMAGED = (ValueError, OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile,
            zlib.error, lzma.LZMAError)  # fmt: skip
 
 
+class Header(tarfile.TarInfo):
+    """What stands before a member, for example its long name, which is read into memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in HEADERS and header.size > LONGEST_HEADER:
+            raise ValueError(f"it has a header of {header.size:,} bytes")
+        return header
+
+
 class Member(NamedTuple):
     name: str
-    content: IO[bytes]
+    content: IO[bytes] | None  # None for a folder
 
 
 def is_archive(path: Path) -> bool:
@@ -35,26 +52,44 @@ def is_archive(path: Path) -> bool:
 
 
 def unpacked(archive: Path, cache: Path) -> Path:
-    """Unpacks into the cache once; returns the folder, past a single folder that holds all.
+    """Unpacks into the cache once; returns the folder.
 
     Raises:
         ValueError: The archive is damaged, or holds something that is refused.
     """
     status = archive.stat()
     name = f"{archive.name}-{status.st_size:x}-{status.st_mtime_ns:x}"
-    folder = build_once(cache / "unpacked" / name, lambda target: unpack(archive, target))
-    children = [child for child in folder.iterdir() if child.name != "__MACOSX"]
-    if len(children) == 1 and any(child.is_dir() for child in children[0].iterdir()):
-        return children[0]
-    return folder
+    return build_once(cache / "unpacked" / name, lambda target: unpack(archive, target))
+
+
+def past_single_folder(folder: Path) -> Path:
+    """The one folder that holds all folders, as most archives have it; else the folder itself."""
+    inner = visible_folders(folder)
+    return inner[0] if len(inner) == 1 and visible_folders(inner[0]) else folder
+
+
+def visible_folders(folder: Path) -> list[Path]:
+    return [child for child in folder.iterdir() if child.is_dir() and not is_hidden(child.name)]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is there for a program, not for people."""
+    return name.startswith(".") or name == "__MACOSX"  # which macOS leaves in archives
 
 
 def unpack(archive: Path, target: Path) -> None:
     """Writes all files of an archive below `target`."""
-    allowed = max(ALWAYS_ALLOWED, archive.stat().st_size * LARGEST_RATIO)
-    print(f"unpacking {archive} once, into the cache …", flush=True)
+    size = archive.stat().st_size
+    allowed = max(ALWAYS_ALLOWED, size * LARGEST_RATIO)
+    entries = max(ENTRIES_ALWAYS_ALLOWED, size // LEAST_BYTES)
+    print(printable(f"unpacking {archive} once, into the cache …"), flush=True)
     try:
         for member in members(archive):
+            entries -= len(PurePosixPath(member.name).parts)
+            if entries < 0:
+                raise ValueError("it holds far more files than pictures of its size would be")
+            if member.content is None:
+                continue
             place = target / safe_path(member.name)
             place.parent.mkdir(parents=True, exist_ok=True)
             with place.open("xb") as file:
@@ -71,11 +106,12 @@ def unpack(archive: Path, target: Path) -> None:
 
 
 def members(archive: Path) -> Iterator[Member]:
-    """The plain files of an archive; anything but files and folders is refused."""
+    """The files and folders of an archive; anything else is refused."""
     if archive.name.lower().endswith(".zip"):
         with zipfile.ZipFile(archive) as file:
             for entry in file.infolist():
                 if entry.is_dir():
+                    yield Member(entry.filename, None)
                     continue
                 kind = entry.external_attr >> 16 & 0o170000
                 if kind not in (0, 0o100000):
@@ -83,9 +119,10 @@ def members(archive: Path) -> Iterator[Member]:
                 with file.open(entry) as content:
                     yield Member(entry.filename, content)
         return
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive, tarinfo=Header) as tar:
         for info in tar:
             if info.isdir():
+                yield Member(info.name, None)
                 continue
             stream = tar.extractfile(info) if info.isreg() else None
             if stream is None:

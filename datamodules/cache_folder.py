@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 FOLDER_NAME = "lightning-foundry"
 
@@ -60,10 +61,29 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a file; the system releases it should the process die."""
-    with path.open("w", encoding="utf-8") as file:
-        if os.name == "posix":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
+    """Holds an exclusive lock on a file, which is gone afterwards; the system releases the lock
+    should the process die.
+    """
+    if os.name != "posix":
         yield
+        return
+    import fcntl
+
+    while True:
+        with path.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not is_same(file, path):  # whoever held it before has taken the file away
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def is_same(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

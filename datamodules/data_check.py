@@ -34,10 +34,11 @@ from datamodules.packed_images import CHUNK, PackedImages, pixel_hash
 from datamodules.pixel_cache import files_key
 from datamodules.splits import SPLITS, conflicting_pairs, stratified_subset
 from datamodules.text_datamodule import TextDataModule
-from preprocessing.images import read_image, to_array
+from datamodules.wording import printable
+from preprocessing.images import FORMATS, read_image, to_array
 from preprocessing.text import TextTokenizer
 
-CHECK_FORMAT = 1  # raise it whenever `read_pictures` or `read_texts` look for something else
+CHECK_FORMAT = 2  # raise it whenever `read_pictures` or `read_texts` look for something else
 FEWEST = {"train": 10, "val": 5, "test": 5}  # samples of a class
 LARGEST_IMBALANCE = 10
 LARGEST_UNKNOWN_SHARE = 0.1
@@ -74,18 +75,19 @@ def check_data(data: Any, level: str | bool, folder: Path | None) -> None:
     """
     if level in ("off", False):
         return
-    full = level == "full"
     found = DataCheck(f"{len(data.train_targets):,} training samples")
     check_values(data, found)
     if isinstance(data, ImageDataModule):
         targets = {name: data.splits[name].targets for name in SPLITS}
-        check_images(data, full, found)
+        check_images(data, level == "full", found)
     elif isinstance(data, TextDataModule):
         targets = {name: split.targets for name, split in data.corpus.splits.items()}
-        check_texts(data, full, found)
+        check_texts(data, level == "full", found)
     else:
         targets = {"train": data.train_targets}
     check_classes(targets, data.class_names, isinstance(data, TextDataModule), found)
+    found.errors = [*map(printable, found.errors)]
+    found.warnings = [*map(printable, found.warnings)]
     if folder is not None:
         text = json.dumps({"level": level, **asdict(found)}, indent=2, ensure_ascii=False)
         (folder / "data_check.json").write_text(text + "\n", encoding="utf-8")
@@ -196,7 +198,7 @@ def check_images(data: ImageDataModule, full: bool, found: DataCheck) -> None:
         parts = data.find_images(cache).splits.values()
         listed = ListedImages(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         key = files_key(listed, {"fingerprint": data.fingerprint, "format": CHECK_FORMAT})
-        report = remembered(cache / "checks" / key, lambda: read_pictures(listed, data.channels))
+        report = remembered(cache / "checks" / key, lambda: read_pictures(listed, data.plan))
         found.errors += [] if data.skip_unreadable else report["errors"]
         found.warnings += report["warnings"]
 
@@ -213,13 +215,13 @@ def check_pixels(name: str, images: PackedImages, full: bool, found: DataCheck) 
         found.warnings.append(f"{name}: {count} of {len(rows)} images are of one colour")
 
 
-def read_pictures(listed: ListedImages, channels: int) -> dict[str, list[str]]:
+def read_pictures(listed: ListedImages, plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """Decodes every picture file."""
     names = [os.fsdecode(path) for path in listed.paths]
     hashes = np.zeros(len(names), "S16")
     broken: list[str] = []
     odd: defaultdict[str, list[str]] = defaultdict(list)
-    look = functools.partial(look_at, channels=channels)
+    look = functools.partial(look_at, plan=plan)
     with ThreadPoolExecutor(usable_cpus()) as pool:  # Pillow decodes outside the global lock
         chunks = (names[start : start + CHUNK] for start in range(0, len(names), CHUNK))
         outcomes = (outcome for some in chunks for outcome in pool.map(look, some))
@@ -238,11 +240,11 @@ def read_pictures(listed: ListedImages, channels: int) -> dict[str, list[str]]:
     return {"errors": broken, "warnings": warnings}
 
 
-def look_at(name: str, channels: int) -> tuple[bytes, list[str]] | str:
+def look_at(name: str, plan: Mapping[str, Any]) -> tuple[bytes, list[str]] | str:
     """Hash of a picture's pixels and what is odd about its file; a fault comes as its message."""
     try:
-        pixels = to_array(read_image(name, channels))
-        with Image.open(name) as image:
+        pixels = to_array(read_image(name, plan["channels"], plan.get("levels")))
+        with Image.open(name, formats=FORMATS) as image:
             form, mode, sides = image.format, image.mode, image.size
     except (ValueError, OSError) as error:
         return str(error)

@@ -50,6 +50,8 @@ def fetch(addresses: Sequence[str], md5: str, target: Path) -> Path:
                 return target
             part.unlink()
             faults.append(f"{address}: wrong checksum {found}, expected {md5}; refused")
+        if part.is_file() and not part.stat().st_size:  # nothing to go on from
+            part.unlink()
     raise DownloadError("\n  ".join(dict.fromkeys(faults)))
 
 

@@ -16,14 +16,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from datamodules.batch_augmentation import BatchAugmentation
-from datamodules.image_splits import ImageSplits, check_labels, drop_duplicates, mixed
+from datamodules.image_splits import (
+    ImageSplits,
+    check_labels,
+    checked_fraction,
+    drop_duplicates,
+    found_lines,
+    mixed,
+)
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
 from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler
-from datamodules.splits import stratified_subset
+from datamodules.splits import SPLITS, stratified_subset
 
 MAX_EXPORT_BATCH = 1024
+DEFAULT_VAL_FRACTION = 0.1
 MEASURED_IMAGES = 2000  # where pixels are not packed, mean and std come from this many
 
 
@@ -35,7 +43,7 @@ class ImageDataModule(LazyLoading):
         batch_size: Samples in one forward pass over all ranks.
         num_workers: Loader processes of each rank; None chooses by data and machine.
         seed: Seed of splits, sample order and augmentation.
-        val_fraction: Share of train that becomes val where the source has none.
+        val_fraction: Share of train that becomes val where the source has none; None is 0.1.
         crop_padding: Zero pixels around an image before a random crop of its own size.
         horizontal_flip: Flips images with probability one half.
         erasing: Probability of a random erased box.
@@ -61,7 +69,7 @@ class ImageDataModule(LazyLoading):
         batch_size: Annotated[int, ">= 1"] = 64,
         num_workers: Annotated[int, ">= 0"] | None = None,
         seed: int = 0,
-        val_fraction: Annotated[float, "0 < x < 1"] = 0.1,
+        val_fraction: Annotated[float, "0 < x < 1"] | None = None,
         crop_padding: Annotated[int, ">= 0"] = 0,
         horizontal_flip: bool = False,
         erasing: Annotated[float, "0 <= x <= 1"] = 0.0,
@@ -86,7 +94,7 @@ class ImageDataModule(LazyLoading):
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.seed = seed
-        self.val_fraction = val_fraction
+        self.val_fraction = checked_fraction("val", val_fraction, DEFAULT_VAL_FRACTION)
         self.batch_augmentation = BatchAugmentation(
             crop_padding, horizontal_flip, erasing, mixup, cutmix
         )
@@ -108,13 +116,14 @@ class ImageDataModule(LazyLoading):
     def splits(self) -> ImageSplits:
         """Loaded and checked; the findings are in `notes`, until the data check takes them."""
         splits, duplicates = drop_duplicates(self.load(), self.keep_duplicates)
-        self.notes = [*splits.notes, *duplicates, *check_labels(splits)]
+        found = [*splits.notes, *duplicates]
+        self.notes = [*found, *check_labels(splits, found)]
         # in mixed order, so that the first few batches are no sample of the first class alone
         return replace(splits, val=mixed(splits.val), test=mixed(splits.test))
 
     def setup(self, stage: str | None = None) -> None:
-        """Loads the data; does nothing the second time."""
-        _ = self.splits
+        """Loads the data, which happens once, and looks whether every rank gets some."""
+        self.check_ranks({name: len(self.splits[name]) for name in SPLITS})
 
     # ---- the data contract -------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class ImageDataModule(LazyLoading):
         if not std.any():
             raise ValueError(
                 f"all {len(train)} training images show one and the same colour: there is nothing "
-                "to learn; look at the files, or at how they were made"
+                "to learn; look at the files, or at how they were made" + found_lines(self.notes)
             )
         return {"mean": mean.tolist(), "std": np.maximum(std, 1e-3).tolist()}
 

@@ -1,26 +1,23 @@
 """Pictures in a folder tree, an archive of one, or a CSV table of paths and labels."""
 
-import math
-import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from datamodules.archives import is_archive, unpacked
 from datamodules.cache_folder import cache_folder
 from datamodules.image_datamodule import ImageDataModule
-from datamodules.image_listing import ImageListing, ListedImages, list_folder, list_table
-from datamodules.image_splits import ImageSplits, cut_off
+from datamodules.image_layout import list_folder
+from datamodules.image_listing import ImageListing
+from datamodules.image_plan import PlanOptions, make_plan
+from datamodules.image_splits import ImageSplits, checked_fraction, cut_off
+from datamodules.image_table import list_table
 from datamodules.packed_images import FileImages, ImageSet, PackedImages
 from datamodules.pixel_cache import decode_once
-from datamodules.splits import stratified_subset
-from preprocessing.images import MAX_PIXELS, read_image
+from datamodules.wording import quantity
 
-DEFAULT_SIZE = 64  # where pictures differ in size and none is asked for
-LARGEST_SIZE = math.isqrt(MAX_PIXELS)
-LARGEST_NATIVE = 256  # up to this side, pictures of one common size are taken as they are
-PROBED_IMAGES = 64
-CROP_SHARE = 224 / 256  # centre crop after scaling, as is usual for ImageNet
+DEFAULT_TEST_FRACTION = 0.15
 
 
 class ImageFolder(ImageDataModule):
@@ -29,14 +26,17 @@ class ImageFolder(ImageDataModule):
     Args:
         root: A folder `train/<class>/…` with val and test beside train, a folder `<class>/…`, a
             .tar, .tar.gz or .zip of either, or a .csv with the columns path and label.
+        splits: auto finds train, val and test by their names; none takes every folder for a class.
         image_size: Side of the network's input; None takes the pictures' own common size.
         channels: 1 for grey, 3 for colour.
         resize: exact stretches to the size; resize_crop scales the shorter side and cuts the
-            middle.
+            middle; auto leaves pictures of one common size alone and else does as resize_crop.
         resize_to: The shorter side before that cut; None is 256 / 224 of the size.
+        levels: Lowest and highest value of pictures of more than 8 bits, which become 0 and 255;
+            None finds them in some training pictures.
         weights: Pretrained torchvision weights whose size, mean and std are taken over, for
             example ResNet50_Weights.IMAGENET1K_V2.
-        test_fraction: Share of train that becomes test where the source has none.
+        test_fraction: Share of train that becomes test where the source has none; None is 0.15.
         skip_unreadable: Leaves unreadable pictures out, instead of stopping.
         cache_gigabytes: Decoded pixels are kept up to this size; more is decoded in workers.
         common: Everything else, see ImageDataModule.
@@ -45,26 +45,25 @@ class ImageFolder(ImageDataModule):
     def __init__(
         self,
         root: str | None = None,
+        splits: Literal["auto", "none"] = "auto",
         image_size: Annotated[int, ">= 1"] | None = None,
         channels: Literal[1, 3] = 3,
-        resize: Literal["exact", "resize_crop"] = "resize_crop",
+        resize: Literal["auto", "exact", "resize_crop"] = "auto",
         resize_to: Annotated[int, ">= 1"] | None = None,
+        levels: list[int] | None = None,
         weights: str | None = None,
-        test_fraction: Annotated[float, "0 < x < 1"] = 0.15,
+        test_fraction: Annotated[float, "0 < x < 1"] | None = None,
         skip_unreadable: bool = False,
         cache_gigabytes: Annotated[float, ">= 0"] = 8.0,
         **common: Any,
     ) -> None:
         super().__init__(root, **common)
-        if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
-            raise ValueError(f"--data.image_size must be 1 to {LARGEST_SIZE}, got {image_size}")
         if not cache_gigabytes >= 0:
             raise ValueError(f"--data.cache_gigabytes must be at least 0, got {cache_gigabytes}")
-        self.image_size = image_size
-        self.channels = channels
-        self.resize = resize
-        self.resize_to = resize_to
-        self.test_fraction = test_fraction
+        self.named_splits = splits
+        self.asked = PlanOptions(image_size, channels, resize, resize_to, levels=levels)
+        self.test_fraction = checked_fraction("test", test_fraction, DEFAULT_TEST_FRACTION)
+        self.given_fractions = {"val": common.get("val_fraction"), "test": test_fraction}
         self.skip_unreadable = skip_unreadable
         self.cache_gigabytes = cache_gigabytes
         if weights is not None:
@@ -74,8 +73,9 @@ class ImageFolder(ImageDataModule):
         cache = cache_folder(self.cache_dir)
         listing = self.find_images(cache)
         train_images = listing.splits["train"]
-        notes = self._choose_size(train_images)
-        recrops = bool(self.sample_augmentation.random_resized_crop) and not self._is_native
+        plan = make_plan(train_images, self.asked)
+        self.plan, notes = plan.settings, [*plan.notes]
+        recrops = bool(self.sample_augmentation.random_resized_crop) and not plan.is_native
         pack = self._fits_cache(listing, cache)
         sets: dict[str, ImageSet] = {}
         for split, images in listing.splits.items():
@@ -88,7 +88,10 @@ class ImageFolder(ImageDataModule):
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
                 sets["train"], sets[split] = cut_off(sets["train"], fraction, self.seed)
-                notes.append(f"{split}: {len(sets[split])} pictures of train, chosen by seed")
+                count = quantity(len(sets[split]), "picture")
+                notes.append(f"{split}: {count} of train, chosen by seed")
+            elif (given := self.given_fractions[split]) is not None:
+                notes.append(f"--data.{split}_fraction {given} is not used: {split} is given")
         train = sets["train"]
         if recrops and isinstance(train, PackedImages) and train.rows is not None:
             paths = train_images.paths[train.rows]
@@ -112,45 +115,14 @@ class ImageFolder(ImageDataModule):
             raise ValueError("image_folder needs --data.root: a folder, an archive or a .csv table")
         root = Path(self.root)
         if root.is_dir():
-            return list_folder(root)
+            return list_folder(root, self.named_splits)
         if not root.is_file():
             raise FileNotFoundError(f"nothing at --data.root {root}")
         if is_archive(root):
-            return list_folder(unpacked(root, cache))
+            return list_folder(unpacked(root, cache), self.named_splits, is_unpacked=True)
         if root.suffix.lower() == ".csv":
-            return list_table(root)
+            return list_table(root, self.named_splits)
         raise ValueError(f"--data.root {root} is neither a folder, .tar, .tar.gz, .zip nor .csv")
-
-    def _choose_size(self, train: ListedImages) -> list[str]:
-        """Sets `plan`, what every picture goes through; returns what the user should know."""
-        sizes = set()
-        for row in stratified_subset(train.targets, PROBED_IMAGES):
-            try:
-                image = read_image(os.fsdecode(train.paths[row]), self.channels)
-            except (ValueError, FileNotFoundError):
-                continue  # reported with all others when every picture is read
-            sizes.add((image.height, image.width))
-        notes = []
-        common = next(iter(sizes)) if len(sizes) == 1 else None
-        height = width = self.image_size or DEFAULT_SIZE
-        if self.image_size is None and common and max(common) <= LARGEST_NATIVE:
-            height, width = common
-        elif self.image_size is None:
-            notes.append(
-                f"pictures differ in size or are large; they become {height}x{width} "
-                "(--data.image_size chooses another size)"
-            )
-        self._is_native = sizes == {(height, width)}
-        crops = self.resize == "resize_crop" and not self._is_native
-        self.plan: dict[str, Any] = {
-            "kind": "image",
-            "channels": self.channels,
-            "height": height,
-            "width": width,
-            "resize": "resize_crop" if crops else "exact",
-            "resize_to": (self.resize_to or round(height / CROP_SHARE)) if crops else None,
-        }
-        return notes
 
     def _fits_cache(self, listing: ImageListing, cache: Path) -> bool:
         """Whether all decoded pixels fit the budget and the disk."""
@@ -173,7 +145,8 @@ class ImageFolder(ImageDataModule):
                 f"--data.weights {weights!r}: torchvision has no such weights; they are written "
                 "like ResNet50_Weights.IMAGENET1K_V2"
             ) from error
-        if self.image_size is None:
-            self.image_size, self.resize_to = preset.crop_size[0], preset.resize_size[0]
+        if self.asked.image_size is None:
+            size, scaled = preset.crop_size[0], preset.resize_size[0]
+            self.asked = replace(self.asked, image_size=size, weights_resize_to=scaled)
         if self.mean is None:
             self.mean, self.std = list(preset.mean), list(preset.std)

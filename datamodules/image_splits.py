@@ -10,6 +10,7 @@ import numpy as np
 
 from datamodules.packed_images import ImageSet
 from datamodules.splits import SPLITS, conflicting_pairs, stratified_split
+from datamodules.wording import quantity
 
 
 class Finding(str):
@@ -30,29 +31,37 @@ class ImageSplits:
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
 
+def checked_fraction(split: str, asked: float | None, default: float) -> float:
+    """The share of train that becomes another split."""
+    if asked is not None and not 0 < asked < 1:
+        raise ValueError(f"--data.{split}_fraction must lie between 0 and 1, got {asked}")
+    return default if asked is None else asked
+
+
 def cut_off(whole: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
     """Takes a stratified share of the samples away; returns (rest, share)."""
-    if not 0 < fraction < 1:
-        raise ValueError(
-            f"--data.val_fraction and --data.test_fraction must lie between 0 and 1, got {fraction}"
-        )
     share, rest = stratified_split(whole.targets, (fraction, 1 - fraction), seed)
     return whole.subset(rest), whole.subset(share)
 
 
-def check_labels(splits: ImageSplits) -> list[str]:
+def check_labels(splits: ImageSplits, found: Sequence[str] = ()) -> list[str]:
     """Checks that labels index the class names and that every class can be learned.
+
+    Args:
+        splits: The images.
+        found: What is known of them, which may be why a split has none.
 
     Returns:
         Notes on classes that val or test does not hold.
 
     Raises:
         ValueError: A label outside 0..K-1, with split, row and range; a class without training
-            images; no validation images.
+            images; no validation or test images.
     """
     num_classes = len(splits.class_names)
     problems: list[str] = []
     notes: list[str] = []
+    is_short = False
     if num_classes < 2:
         problems.append(f"a classifier needs at least two classes, found {splits.class_names}")
     for name in SPLITS:
@@ -66,15 +75,23 @@ def check_labels(splits: ImageSplits) -> list[str]:
             continue
         missing = np.flatnonzero(np.bincount(targets, minlength=num_classes) == 0)
         names = listing([splits.class_names[label] for label in missing])
-        if not len(targets) and name == "val":
-            problems.append("val: no images; add some, or raise --data.val_fraction")
+        if not len(targets) and name != "train":
+            problems.append(f"{name}: no images; add some, or raise --data.{name}_fraction")
+            is_short = True
         elif len(missing) and name == "train":
             problems.append(f"train: no images of {names}")
+            is_short = True
         elif len(missing) and len(targets):
             notes.append(Finding(f"{name} has no images of {names}"))
     if problems:
-        raise ValueError("the images cannot be used:\n  " + "\n  ".join(problems))
+        causes = found_lines(found) if is_short else ""
+        raise ValueError("the images cannot be used:\n  " + "\n  ".join(problems) + causes)
     return notes
+
+
+def found_lines(notes: Sequence[str]) -> str:
+    """The findings among the notes, as further lines of a message."""
+    return "".join(f"\n  found: {note}" for note in notes if isinstance(note, Finding))
 
 
 def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[str]]:
@@ -82,12 +99,14 @@ def drop_duplicates(splits: ImageSplits, keep: bool) -> tuple[ImageSplits, list[
     notes = conflict_notes(splits)
     shared = np.isin(splits.val.hashes, splits.test.hashes)
     if shared.any():
-        notes.append(Finding(f"{shared.sum()} images of val are also in test"))
+        both = quantity(shared.sum(), "image of val")
+        notes.append(Finding(f"{both} that test holds as well"))
     evaluated = np.concatenate([splits.val.hashes, splits.test.hashes])
     leaked = np.isin(splits.train.hashes, evaluated)
     if leaked.any():
-        outcome = " (kept)" if keep else " and were dropped from train"
-        notes.append(Finding(f"{leaked.sum()} images of train are also in val or test{outcome}"))
+        leaks = quantity(leaked.sum(), "image of train")
+        fate = "kept" if keep else "dropped from train"
+        notes.append(Finding(f"{leaks} that val or test holds as well: {fate}"))
     if leaked.any() and not keep:
         splits = replace(splits, train=splits.train.subset(np.flatnonzero(~leaked)))
     return splits, notes
@@ -103,7 +122,8 @@ def conflict_notes(splits: ImageSplits) -> list[str]:
     split = np.repeat(SPLITS, [len(splits[name]) for name in SPLITS])
     known = dict(enumerate(splits.class_names))  # labels are checked later
     named = [" / ".join(f"{split[i]} {known.get(targets[i])}" for i in pair) for pair in pairs[:50]]
-    return [Finding(f"{len(pairs)} pairs of equal images differ in label: {listing(named, 5)}")]
+    differ = quantity(len(pairs), "pair of equal images")
+    return [Finding(f"{differ} with different labels: {listing(named, 5)}")]
 
 
 def mixed(split: ImageSet) -> ImageSet:

@@ -5,7 +5,7 @@ Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011.
 
 from pathlib import Path
 
-from datamodules.archives import unpacked
+from datamodules.archives import past_single_folder, unpacked
 from datamodules.cache_folder import cache_folder
 from datamodules.text_datamodule import TextDataModule, fetched
 from datamodules.text_layout import find_sources
@@ -27,6 +27,6 @@ class IMDB(TextDataModule):
         else:
             cache = cache_folder(self.cache_dir)
             archive = fetched(URL, MD5, cache / "downloads" / "aclImdb_v1.tar.gz")
-            root = unpacked(archive, cache)
+            root = past_single_folder(unpacked(archive, cache))
         # reviews without a label, which the archive holds as well
         return find_sources(root, {}, ignored_folders=("unsup",))

@@ -4,7 +4,7 @@ Lightning makes the first iterator before it has told the sampler the epoch, and
 with workers draws batches at once: a resumed run would begin with those of another epoch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.wording import printable, quantity
 
 
 class LazyLoader(DataLoader):
@@ -37,6 +38,21 @@ class LazyLoading(pl.LightningDataModule):
             return 1, 0
         return self.trainer.world_size, self.trainer.global_rank
 
+    def check_ranks(self, sizes: Mapping[str, int]) -> None:
+        """Refuses splits, by their names, that leave a rank without a sample.
+
+        Raises:
+            ValueError: Lightning would skip the evaluation on that rank, and the others would wait
+                for it for ever.
+        """
+        world_size, _ = self._ranks()
+        for name, size in sizes.items():
+            if size < world_size:
+                raise ValueError(
+                    f"{name} has {quantity(size, self.kind)}, but {world_size} processes need at "
+                    "least one each; lower --devices, or give the split more"
+                )
+
     def _loader(
         self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
     ) -> DataLoader:
@@ -45,12 +61,8 @@ class LazyLoading(pl.LightningDataModule):
         Raises:
             ValueError: A rank would get no sample.
         """
-        trainer, (world_size, _) = self.trainer, self._ranks()
-        if len(dataset) < world_size:
-            raise ValueError(
-                f"a split has {len(dataset)} {self.kind}s, but {world_size} processes need at "
-                "least one each; lower --devices, or give the split more"
-            )
+        trainer = self.trainer
+        self.check_ranks({"a split": len(dataset)})
         self.policy = decide_loader_policy(
             in_memory=in_memory,
             on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
@@ -73,9 +85,10 @@ class LazyLoading(pl.LightningDataModule):
         if self.trainer is not None and not self.is_told:
             self.is_told = True
             count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]
-            dropped = f"{count} training {self.kind}s an epoch are left out: too few for a batch"
+            left_out = f"{count:,} training {self.kind}" + (" is" if count == 1 else "s are")
+            dropped = f"{left_out} left out of each epoch: too few for a batch"
             for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
-                self.trainer.print(line)
+                self.trainer.print(printable(line))
         return loader
 
 

@@ -109,8 +109,9 @@ class FileImages:
 
     def read_original(self, index: int) -> np.ndarray:
         """uint8 [C,h,w] in the picture's own size."""
-        channels = self.preprocessing["channels"]
-        return to_array(read_image(os.fsdecode(self.paths[index]), channels))
+        plan = self.preprocessing
+        path = os.fsdecode(self.paths[index])
+        return to_array(read_image(path, plan["channels"], plan.get("levels")))
 
 
 ImageSet = PackedImages | FileImages

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,18 +22,25 @@ from datamodules.image_listing import ListedImages
 from datamodules.image_splits import Finding
 from datamodules.loader_policy import usable_cpus
 from datamodules.packed_images import CHUNK, FileImages, ImageSet, PackedImages, pixel_hash
-from preprocessing.images import read_image, resize, to_array
+from datamodules.wording import quantity
+from preprocessing.images import FORMATS, FULL_RANGE, read_image, resize, to_array
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2  # raise it whenever the same files and plan give other pixels or counts
 ANIMATED = (".gif", ".webp")  # formats in which several frames are common
 SHOWN_FAULTS = 10
 
-
-COUNTED = (
-    "pictures had another size and were fitted",
-    "animations: the first frame was taken",
-    "pictures are of one colour",
-)
+FITTED = "picture of another size, fitted"
+COUNTED = {
+    "fitted": FITTED,
+    "animated": "animation, of which the first frame was taken",
+    "one_colour": "picture of one colour",
+    "transparent": "picture with transparent parts, which became white",
+    "outside": "picture with values outside of the range that becomes 0 to 255, which were clipped "
+    "(--data.levels sets another range)",
+    "deep": "picture of more than 8 bits, unlike those looked at first: its values "
+    "{:,} to {:,} became 0 to 255 (--data.levels sets another range)".format(*FULL_RANGE),
+    "upper_bits": "picture of 16 bits a colour, of which the upper 8 were read",
+}
 
 
 class Decoded(NamedTuple):
@@ -40,7 +48,7 @@ class Decoded(NamedTuple):
 
     pixels: np.ndarray  # uint8 [C,H,W]
     hash: bytes
-    happened: tuple[bool, bool, bool]  # see COUNTED
+    odd: Counter[str]  # see COUNTED
 
 
 def decode_once(
@@ -67,9 +75,11 @@ def decode_once(
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     notes: list[str] = [
         # that most pictures are fitted is the plan, not a finding
-        (Finding if 2 * count < len(images.paths) or what != COUNTED[0] else str)(f"{count} {what}")
-        for what, count in report["counts"].items()
-        if count
+        (str if what == FITTED and 2 * count >= len(images.paths) else Finding)(
+            quantity(count, what)
+        )
+        for key, what in COUNTED.items()
+        if (count := report["counts"].get(key))
     ]
     unreadable = report["unreadable"]
     if unreadable:
@@ -81,7 +91,8 @@ def decode_once(
                 f"{len(unreadable)} of {len(images.paths)} pictures cannot be read; mend or delete "
                 f"them, or leave them out by --data.skip_unreadable true:\n  {faults}"
             )
-        notes.append(Finding(f"{len(unreadable)} unreadable pictures were left out:\n  {faults}"))
+        left_out = quantity(len(unreadable), "picture left out, as unreadable")
+        notes.append(Finding(f"{left_out}:\n  {faults}"))
     rows = np.setdiff1d(np.arange(len(images.targets)), [int(row) for row in unreadable])
     hashes, targets = np.load(folder / "hashes.npy")[rows], images.targets[rows]
     if not pack:
@@ -100,7 +111,7 @@ def decode_all(images: ListedImages, plan: Mapping[str, Any], pack: bool, folder
         path = folder / "images.npy"
         packed = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     hashes = np.zeros(count, dtype="S16")
-    counts = dict.fromkeys(COUNTED, 0)
+    counts: Counter[str] = Counter()
     unreadable: dict[int, str] = {}
     decode = functools.partial(decode_or_fault, plan)
     with ThreadPoolExecutor(usable_cpus()) as pool:  # Pillow decodes outside the global lock
@@ -111,8 +122,7 @@ def decode_all(images: ListedImages, plan: Mapping[str, Any], pack: bool, folder
                     unreadable[row] = outcome
                     continue
                 hashes[row] = outcome.hash
-                for what, happened in zip(COUNTED, outcome.happened, strict=True):
-                    counts[what] += happened
+                counts += outcome.odd
                 if packed is not None:
                     packed[row] = outcome.pixels
     np.save(folder / "hashes.npy", hashes)
@@ -123,22 +133,21 @@ def decode_all(images: ListedImages, plan: Mapping[str, Any], pack: bool, folder
 def decode_or_fault(plan: Mapping[str, Any], path: bytes) -> Decoded | str:
     """Decodes one picture; a fault comes back as its message."""
     name, size = os.fsdecode(path), (plan["height"], plan["width"])
+    odd: Counter[str] = Counter()
     try:
-        image = read_image(name, plan["channels"])
+        image = read_image(name, plan["channels"], plan.get("levels"), odd)
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     original = to_array(image)
-    fits = original.shape[1:] == size
-    animated = name.lower().endswith(ANIMATED) and is_animated(name)
-    return Decoded(
-        original if fits else to_array(resize(image, size, plan["resize"], plan["resize_to"])),
-        pixel_hash(original),
-        (not fits, animated, bool((original == original[:, :1, :1]).all())),
-    )
+    odd["fitted"] += original.shape[1:] != size
+    odd["animated"] += name.lower().endswith(ANIMATED) and is_animated(name)
+    odd["one_colour"] += bool((original == original[:, :1, :1]).all())
+    fitted = to_array(resize(image, size, plan["resize"], plan["resize_to"]))
+    return Decoded(fitted, pixel_hash(original), odd)
 
 
 def is_animated(path: str) -> bool:
-    with Image.open(path) as image:
+    with Image.open(path, formats=FORMATS) as image:
         return bool(getattr(image, "is_animated", False))
 
 

@@ -39,6 +39,10 @@ from preprocessing.table_flags import (  # noqa: E402
 NOTES = {
     "empty": "texts without a token: {} (each counts as one unknown token)",
     "truncated": "texts longer than the model takes: {} (their ends were cut)",
+    "outside": "pictures with values outside of what training saw: {} (they were clipped)",
+    "deep": "pictures of more than 8 bits, while training saw none: {} (0 to 65,535 became 0 to "
+    "255)",
+    "upper_bits": "pictures of 16 bits a colour: {} (the upper 8 were read)",
 }
 
 Infer = Callable[[Mapping[str, np.ndarray]], np.ndarray]

@@ -6,10 +6,14 @@ The rules, in order:
 * of an animation the first frame counts;
 * the EXIF orientation is applied;
 * transparent pixels are laid over white (LA, RGBA, PA, and P with a transparent colour);
-* 16-bit grey levels are divided by 257, 1-bit ones become 0 and 255, all other modes (P, CMYK,
+* grey levels of 16 or 32 bits are scaled from `levels`, the range that the training pictures have
+  (0 to 65,535 where they have none), to 0..255; what lies outside becomes 0 or 255;
+* 1-bit levels become 0 and 255, of 16-bit colours the upper 8 bits count, all other modes (P, CMYK,
   YCbCr, HSV ...) convert to L or RGB as the number of channels asks; floating point is refused;
 * `resize` "exact" stretches to H x W; "resize_crop" scales the shorter side to `resize_to` and
-  takes the centre H x W. Both are antialiased bilinear; a picture that already fits is untouched.
+  takes the centre H x W. Without `resize_to` it scales to the smallest size that covers H x W, so
+  that a picture of that size is untouched. All scaling is antialiased bilinear, and only what is
+  kept is scaled: a picture of 65,500 x 1 pixels must not become one of millions.
 
 C channels (1 or 3), H height, W width.
 """
@@ -17,17 +21,22 @@ C channels (1 or 3), H height, W width.
 import io
 import struct
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows riskier ones
 MAX_PIXELS = 89_478_485  # Pillow's own limit, where it begins to warn of decompression bombs
 MODE_OF_CHANNELS = {1: "L", 3: "RGB"}
 GREY_16_BIT = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+FULL_RANGE = (0, 65535)
+BLOCK = 1 << 20  # pixels
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 # What Pillow raises on a damaged file depends on the format and on where the damage lies.
@@ -40,12 +49,16 @@ NOISE = "Corrupt EXIF data|Truncated File Read|Metadata Warning"
 warnings.filterwarnings("ignore", NOISE, UserWarning, r"PIL\.")
 
 
-def decode_image(source: str | Path | bytes, preprocessing: Mapping[str, Any]) -> np.ndarray:
+def decode_image(
+    source: str | Path | bytes, preprocessing: Mapping[str, Any], odd: Counter[str] | None = None
+) -> np.ndarray:
     """Decodes one picture to the size and channels that the model takes.
 
     Args:
         source: A path, or the bytes of a file.
-        preprocessing: "channels", "height", "width", "resize" and "resize_to" of a datamodule.
+        preprocessing: "channels", "height", "width", "resize", "resize_to" and, where training saw
+            pictures of more than 8 bits, "levels" of a datamodule.
+        odd: What was odd is counted in it, see `read_image`.
 
     Returns:
         uint8 [C,H,W].
@@ -54,13 +67,25 @@ def decode_image(source: str | Path | bytes, preprocessing: Mapping[str, Any]) -
         FileNotFoundError: There is no such file.
         ValueError: It is not a readable picture; the message names the file and the fault.
     """
-    image = read_image(source, preprocessing["channels"])
+    image = read_image(source, preprocessing["channels"], preprocessing.get("levels"), odd)
     size = preprocessing["height"], preprocessing["width"]
     return to_array(resize(image, size, preprocessing["resize"], preprocessing["resize_to"]))
 
 
-def read_image(source: str | Path | bytes, channels: int) -> Image.Image:
+def read_image(
+    source: str | Path | bytes,
+    channels: int,
+    levels: Sequence[int] | None = None,
+    odd: Counter[str] | None = None,
+) -> Image.Image:
     """Decodes one picture in its own size, upright, in mode L (1 channel) or RGB (3).
+
+    Args:
+        source: A path, or the bytes of a file.
+        channels: 1 or 3.
+        levels: Lowest and highest value of grey levels of more than 8 bits.
+        odd: Counts "transparent" pictures, those with values "outside" the levels, "deep" ones
+            where no levels are given, and those of whose colours only the "upper_bits" count.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -68,19 +93,45 @@ def read_image(source: str | Path | bytes, channels: int) -> Image.Image:
     """
     if channels not in MODE_OF_CHANNELS:
         raise ValueError(f"channels must be 1 or 3, got {channels}")
+    counts = Counter[str]() if odd is None else odd
+    with opened(source) as (image, loses_bits):
+        counts["upper_bits"] += loses_bits
+        if image.mode in GREY_16_BIT:
+            image = scaled_levels(image, levels, counts)
+        return convert_mode(image, MODE_OF_CHANNELS[channels], counts)
+
+
+class Opened(NamedTuple):
+    """A picture as it is stored."""
+
+    image: Image.Image  # upright
+    loses_bits: bool  # its colours have 16 bits, of which Pillow reads the upper 8
+
+
+@contextmanager
+def opened(source: str | Path | bytes) -> Iterator[Opened]:
+    """The first frame; faults, also those in the block, are told with the file's name.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not a readable picture.
+    """
     name = "the picture" if isinstance(source, bytes) else str(source)
     content = source if isinstance(source, bytes) else read_file(Path(source))
     if not content:
         raise ValueError(f"{name}: the file is empty")
     mode = "unknown"
     try:
-        image = Image.open(io.BytesIO(content))
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
         mode = image.mode
         image.seek(0)
-        return convert_mode(ImageOps.exif_transpose(image), MODE_OF_CHANNELS[channels])
+        stored = " ".join(str(tile[3]) for tile in image.tile)  # ('RGB;16B', 0, 1) and the like
+        loses_bits = ";16" in stored and mode not in GREY_16_BIT
+        yield Opened(ImageOps.exif_transpose(image), loses_bits)
     except UnidentifiedImageError as error:
         raise ValueError(
-            f"{name}: not a picture in a format that Pillow reads (it begins {content[:8]!r})"
+            f"{name}: not a picture in a format that is read here ({', '.join(FORMATS)}); it "
+            f"begins {content[:8]!r}"
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ValueError(f"{name}: more than {MAX_PIXELS:,} pixels, refused") from error
@@ -100,15 +151,29 @@ def read_file(path: Path) -> bytes:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def convert_mode(image: Image.Image, mode: str) -> Image.Image:
+def scaled_levels(
+    image: Image.Image, levels: Sequence[int] | None, odd: Counter[str]
+) -> Image.Image:
+    """Grey levels of 16 or 32 bits to mode L, by the range of the training pictures."""
+    low, high = levels or FULL_RANGE
+    values = np.asarray(image)  # [H,W]
+    odd["deep"] += levels is None
+    odd["outside"] += bool(values.min() < low or values.max() > high)
+    width, rows = high - low, max(1, BLOCK // values.shape[1])
+    scaled = np.empty(values.shape, np.uint8)
+    for top in range(0, len(values), rows):  # eight bytes a pixel only for a few at a time
+        some = np.clip(values[top : top + rows].astype(np.int64), low, high) - low
+        scaled[top : top + rows] = (some * 255 + width // 2) // width
+    return Image.fromarray(scaled)
+
+
+def convert_mode(image: Image.Image, mode: str, odd: Counter[str]) -> Image.Image:
     """Converts to L or RGB by the rules at the top of this file."""
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range; save it with 8 or 16 bits")
-    if image.mode in GREY_16_BIT:
-        levels = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
-        image = Image.fromarray(((levels + 128) // 257).astype(np.uint8))
     if image.mode in TRANSPARENT or "transparency" in image.info:
         image = image.convert("RGBA")
+        odd["transparent"] += bool(np.asarray(image.getchannel("A")).min() < 255)
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image).convert("RGB")
     return image.convert(mode)
@@ -123,20 +188,30 @@ def resize(
         return image if image.size == (width, height) else scale(image, height, width)
     if policy != "resize_crop":
         raise ValueError(f"resize must be 'exact' or 'resize_crop', got {policy!r}")
-    shorter = resize_to or max(height, width)
-    if shorter < max(height, width):
-        raise ValueError(f"resize_to {shorter} is smaller than the crop {height}x{width}")
-    factor = shorter / min(image.size)
-    scaled = max(shorter, round(image.height * factor)), max(shorter, round(image.width * factor))
-    if scaled != (image.height, image.width):
-        image = scale(image, *scaled)
-    top, left = (image.height - height) // 2, (image.width - width) // 2
-    return image.crop((left, top, left + width, top + height))
+    if resize_to is not None and resize_to < max(size):
+        raise ValueError(f"resize_to {resize_to} is smaller than the crop {height}x{width}")
+    factors = height / image.height, width / image.width
+    factor = max(factors) if resize_to is None else resize_to / min(image.size)
+    smallest = size if resize_to is None else (resize_to, resize_to)
+    scaled_height = max(smallest[0], round(image.height * factor))
+    scaled_width = max(smallest[1], round(image.width * factor))
+    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
+    if (scaled_width, scaled_height) == image.size:
+        return image.crop((left, top, left + width, top + height))
+    x, y = image.width / scaled_width, image.height / scaled_height  # pixels of it, for one of ours
+    box = (left * x, top * y, min((left + width) * x, image.width),
+           min((top + height) * y, image.height))  # fmt: skip
+    return scale(image, height, width, box)
 
 
-def scale(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Antialiased bilinear scaling."""
-    return image.resize((width, height), Image.Resampling.BILINEAR)
+def scale(
+    image: Image.Image,
+    height: int,
+    width: int,
+    box: tuple[float, float, float, float] | None = None,
+) -> Image.Image:
+    """Antialiased bilinear scaling of the whole picture or of a box in it."""
+    return image.resize((width, height), Image.Resampling.BILINEAR, box)
 
 
 def to_array(image: Image.Image) -> np.ndarray:

@@ -37,11 +37,11 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
         preprocessing: As in the manifest.
         read_text: Content of a file that preprocessing needs, by its name.
     """
+    counts: Counter[str] = Counter()
     if preprocessing["kind"] == "text":
         from preprocessing.text import TextTokenizer, text_inputs
 
         tokenizer = TextTokenizer(read_text(preprocessing["tokenizer"]))
-        counts: Counter[str] = Counter()
         return Reader(
             "text",
             TEXT_EXTENSIONS,
@@ -54,8 +54,9 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
     return Reader(
         "image",
         EXTENSIONS,
-        lambda path: decode_image(path, preprocessing),
+        lambda path: decode_image(path, preprocessing, counts),
         lambda images: {"images": np.stack(images)},
+        counts,
     )
 
 

@@ -59,7 +59,7 @@ def test_nine_images_in_batches_of_four_train_batchnorm(tmp_path: Path, capsys) 
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
     assert trainer.global_step == 4  # two whole batches an epoch
-    assert "1 training images an epoch are left out: too few for a batch" in capsys.readouterr().out
+    assert "1 training image is left out of each epoch: too few" in capsys.readouterr().out
     assert model.reports["test"].num_samples == 5  # evaluation leaves nothing out
 
 

@@ -18,6 +18,7 @@ NETWORKS = ("small_cnn", "cifar_resnet", "torchvision", "text_cnn", "bilstm", "t
 DATA = ("digits", "mnist", "cifar10", "image_folder", "text_files", "bbc_news", "imdb", "ag_news")
 # any finite number makes sense
 UNBOUNDED = {"early_stopping.stopping_threshold", "data.text_columns", "data.label_column"}
+UNBOUNDED |= {"data.levels"}  # of pictures, which may be negative
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def save_picture(
     path: Path, colour: int = 0, size: tuple[int, int] = (8, 8), mode: str = "RGB"
 ) -> Path:
     """A picture of noise around a grey level; `size` is (H, W)."""
-    seed = zlib.crc32(f"{path}{colour}".encode())
+    seed = zlib.crc32(f"{path}{colour}".encode(errors="surrogateescape"))
     noise = np.random.default_rng(seed).integers(0, 20, (*size, 3), dtype=np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise + np.uint8(colour)).convert(mode).save(path)

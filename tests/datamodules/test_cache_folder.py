@@ -1,11 +1,12 @@
 import multiprocessing
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from datamodules.cache_folder import build_once, cache_folder
+from datamodules.cache_folder import build_once, cache_folder, locked
 
 
 def slow_build(folder: Path) -> None:
@@ -39,9 +40,32 @@ def test_a_failed_build_leaves_nothing(tmp_path):
 
     with pytest.raises(ValueError, match="no"):
         build_once(tmp_path / "entry", fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["entry.lock"]
+    assert list(tmp_path.iterdir()) == []
     build_once(tmp_path / "entry", slow_build)
     assert (tmp_path / "entry" / "log").is_file()
+
+
+def test_a_lock_is_held_by_one_at_a_time_though_its_file_comes_and_goes(tmp_path):
+    inside, most = 0, 0
+    guard = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(50):
+            with locked(tmp_path / "lock"):
+                with guard:
+                    inside += 1
+                    most = max(most, inside)
+                with guard:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_remains_of_a_killed_process_are_removed(tmp_path):

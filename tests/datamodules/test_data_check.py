@@ -196,8 +196,8 @@ def test_equal_images_of_different_classes_are_found_across_splits(tmp_path):
     train.images[5] = train.images[7]
     found = found_in(Given(train), tmp_path)
     dropped, pairs = sorted(found.warnings)
-    assert dropped == "1 images of train are also in val or test and were dropped from train"
-    assert pairs.startswith("2 pairs of equal images differ in label: ")
+    assert dropped == "1 image of train that val or test holds as well: dropped from train"
+    assert pairs.startswith("2 pairs of equal images with different labels: ")
     assert set(pairs.partition(": ")[2].split(", ")) == {"train a / val b", "train b / train c"}
 
 
@@ -236,7 +236,7 @@ def test_the_full_check_is_remembered_until_a_file_changes(tmp_path, monkeypatch
     looked_at = []
     look = data_check.look_at
     monkeypatch.setattr(
-        data_check, "look_at", lambda name, channels: looked_at.append(name) or look(name, channels)
+        data_check, "look_at", lambda name, plan: looked_at.append(name) or look(name, plan)
     )
     for expected in (40, 40):
         found_in(image_folder(tree, tmp_path), tmp_path, "full")

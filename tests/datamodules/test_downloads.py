@@ -14,14 +14,14 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 class Handler(BaseHTTPRequestHandler):
     """/whole serves ranges; /cut breaks off in the middle of the first answer; /norange ignores
-    ranges; /wrong serves something else; everything else is missing."""
+    ranges; /wrong serves something else; /nothing ends at once; everything else is missing."""
 
     requests: list[tuple[str, str | None]] = []
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
         self.requests.append((self.path, wanted))
-        if self.path not in ("/whole", "/cut", "/norange", "/wrong"):
+        if self.path not in ("/whole", "/cut", "/norange", "/wrong", "/nothing"):
             self.send_error(404)
             return
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
@@ -36,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.path == "/nothing":
+            return
         self.wfile.write(body[: len(body) // 2] if self.path == "/cut" and not start else body)
 
     def log_message(self, *arguments: object) -> None:
@@ -119,3 +121,16 @@ def test_several_processes_fetch_once(server, tmp_path):
         thread.join()
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert len(Handler.requests) == 1
+
+
+@pytest.mark.parametrize("path", ["/missing", "/wrong", "/nothing", None])
+def test_a_failed_download_leaves_nothing_in_the_folder(server, tmp_path, path):
+    address = f"{server}{path}" if path else "http://127.0.0.1:9/refuses"
+    with pytest.raises(DownloadError):
+        fetch([address], MD5, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_leaves_its_file_alone(server, tmp_path):
+    fetch([f"{server}/whole"], MD5, tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

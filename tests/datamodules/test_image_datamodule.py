@@ -165,7 +165,7 @@ def test_the_user_is_told_once(tmp_path, capsys):
     data.train_dataloader()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "2 classes: 0 a, 1 b"
-    assert "1 training images an epoch are left out: too few for a batch" in lines
+    assert "1 training image is left out of each epoch: too few for a batch" in lines
     assert lines[-1] == "loading: 0 workers (samples are in memory)"
     data.train_dataloader()
     assert capsys.readouterr().out == ""

@@ -1,11 +1,15 @@
+import json
+import os
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from PIL import Image
 
+from datamodules.data_check import check_data
 from datamodules.image_folder import ImageFolder
 from datamodules.packed_images import FileImages, PackedImages
 from preprocessing.images import decode_image
@@ -75,11 +79,20 @@ def test_the_second_run_decodes_nothing(tree, tmp_path, monkeypatch):
         folder(tree, tmp_path).setup()
 
 
+def stored_pixels(path: Path) -> bytes:
+    """uint8 [C,H,W] as the file holds them."""
+    return np.asarray(Image.open(path)).transpose(2, 0, 1).tobytes()
+
+
 def test_one_common_size_is_taken_as_it_is(tmp_path):
     root = save_tree(tmp_path / "pictures", {"a": 5, "b": 5}, size=(6, 9))
     data = folder(root, tmp_path, val_fraction=0.3)
     assert data.image_shape == (3, 6, 9)
-    assert data.preprocessing["resize"] == "exact"
+    assert data.preprocessing["resize"] == "resize_crop"
+    assert data.preprocessing["resize_to"] is None
+    pixels = {decode_image(path, data.preprocessing).tobytes() for path in root.rglob("*.png")}
+    stored = {stored_pixels(path) for path in root.rglob("*.png")}
+    assert pixels == stored == pixels | {x.tobytes() for x in data.samples("train")[0]["images"]}
 
 
 def test_different_sizes_are_scaled_and_it_is_said(tree, tmp_path):
@@ -150,7 +163,7 @@ def test_unreadable_files_are_skipped_on_demand_and_reported(tree, tmp_path):
     damage(tree)
     data = folder(tree, tmp_path, skip_unreadable=True)
     assert sum(len(data.splits[name]) for name in ("train", "val", "test")) == 60
-    assert any("3 unreadable pictures were left out" in note for note in data.notes)
+    assert any("3 pictures left out, as unreadable" in note for note in data.notes)
     with pytest.raises(ValueError, match="cannot be read"):  # also from the cache
         folder(tree, tmp_path).setup()
 
@@ -161,8 +174,8 @@ def test_duplicates_across_splits_leave_train(tmp_path):
         (root / place / f"copy{number}.png").write_bytes((root / "train/a/0.png").read_bytes())
     data = folder(root, tmp_path)
     assert len(data.splits.train) == 9
-    assert "2 images of train are also in val or test and were dropped from train" in data.notes
-    assert "1 images of val are also in test" in data.notes
+    assert "2 images of train that val or test holds as well: dropped from train" in data.notes
+    assert "1 image of val that test holds as well" in data.notes
     kept = folder(root, tmp_path, keep_duplicates=True)
     assert len(kept.splits.train) == 11
 
@@ -223,7 +236,7 @@ def test_the_first_frame_of_an_animation_counts_and_is_said(tree, tmp_path):
     frames[0].save(tree / "a" / "moving.gif", save_all=True, append_images=frames[1:])
     data = folder(tree, tmp_path)
     data.setup()
-    assert "train: 1 animations: the first frame was taken" in data.notes
+    assert "train: 1 animation, of which the first frame was taken" in data.notes
 
 
 def test_pictures_of_one_colour(tmp_path):
@@ -233,7 +246,7 @@ def test_pictures_of_one_colour(tmp_path):
             Image.new("RGB", (8, 8)).save(tmp_path / "p" / name / f"{number}.png")
     data = folder(tmp_path / "p", tmp_path, val_fraction=0.3, keep_duplicates=True)
     data.setup()
-    assert "train: 16 pictures are of one colour" in data.notes
+    assert "train: 16 pictures of one colour" in data.notes
     with pytest.raises(ValueError, match="one and the same colour"):
         _ = data.normalisation
 
@@ -291,3 +304,67 @@ def test_random_crops_from_one_tree_leave_evaluation_packed(tmp_path):
     assert isinstance(data.splits.val, PackedImages)
     packed = folder(root, tmp_path, image_size=8)
     assert np.array_equal(data.samples("train")[0]["images"], packed.samples("train")[0]["images"])
+
+
+def save_glyphs(root: Path, count: int) -> Path:
+    """White shapes of two classes on a ground that is transparent."""
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            alpha = generator.integers(0, 2, (8, 8), dtype=np.uint8) * 255
+            pixels = np.dstack([np.full((8, 8, 3), 255, np.uint8), alpha])
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
+    return root
+
+
+def test_white_glyphs_on_a_transparent_ground_are_named_as_the_cause(tmp_path):
+    """Over white they are all the same, so that train loses them to val and test."""
+    with pytest.raises(ValueError, match="train: no images of a, b") as caught:
+        folder(save_glyphs(tmp_path / "p", 20), tmp_path).setup()
+    for cause in (
+        "train: 40 pictures with transparent parts, which became white",
+        "train: 40 pictures of one colour",
+        "30 images of train that val or test holds as well: dropped from train",
+    ):
+        assert f"found: {cause}" in str(caught.value)
+    with pytest.raises(ValueError, match="(?s)one and the same colour.*with transparent parts"):
+        _ = folder(tmp_path / "p", tmp_path, keep_duplicates=True).normalisation
+
+
+@pytest.mark.parametrize("empty", ["val", "test"])
+def test_unreadable_pictures_are_named_as_the_cause_of_an_empty_split(tmp_path, empty):
+    counts = {f"{split}/{name}": 4 for split in ("train", "val", "test") for name in "ab"}
+    root = save_tree(tmp_path / "p", counts)
+    for path in (root / empty).rglob("*.png"):
+        path.write_bytes(b"x")
+    with pytest.raises(ValueError, match=f"{empty}: no images") as caught:
+        folder(root, tmp_path, skip_unreadable=True).setup()
+    assert f"found: {empty}: 8 pictures left out, as unreadable" in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_pictures_for_a_test_split_stop_before_training(tmp_path, count):
+    root = save_tree(tmp_path / "p", {"train/a": count, "train/b": count, "val/a": 1, "val/b": 1})
+    with pytest.raises(ValueError, match="test: no images; add some, or raise --data.test_fract"):
+        folder(root, tmp_path).setup()
+
+
+def test_names_that_are_not_utf8_can_be_told(tmp_path, capsys):
+    """In notes, findings, the report of the full check, and beside a loader."""
+    odd = os.fsdecode(b"caf\xe9")
+    counts = {"train/a": 20, "train/b": 20, f"train/a/{odd}": 3, f"{odd}": 2, f"train/b/.{odd}": 1}
+    root = save_tree(tmp_path / "p", counts)
+    (root / "train" / "b" / f"x.{odd}").write_bytes(b"")
+    for name in ("a", "b"):
+        (root / "train" / name / f"{odd}.png").write_bytes(b"no picture")
+        copy = (root / "train" / "a" / "0.png").read_bytes()
+        (root / "train" / name / f"{odd}{odd}.png").write_bytes(copy)
+    data = folder(root, tmp_path, skip_unreadable=True)
+    data.setup()
+    check_data(data, "full", tmp_path)
+    data.trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    data.train_dataloader()
+    written = (tmp_path / "data_check.json").read_text(encoding="utf-8")
+    for text in (capsys.readouterr().out, json.loads(written)["warnings"]):
+        assert "caf\\udce9" in str(text).replace("\\\\", "\\")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from datamodules.image_splits import (
+    Finding,
     ImageSplits,
     check_labels,
     cut_off,
@@ -28,12 +29,24 @@ def splits(train: list[int], val: list[int], test: list[int], names: str = "abc"
         ([0, 1, -1, 2, -1], [0], r"train: label -1 in row 2 .*\(2 such rows\)"),
         ([0, 1, 2], [7], "val: label 7 in row 0"),
         ([0, 1, 0], [0], "train: no images of c"),
-        ([0, 1, 2], [], "val: no images"),
     ],
 )
 def test_labels_are_checked_before_training(train, val, match):
     with pytest.raises(ValueError, match=match):
         check_labels(splits(train, val, [0]))
+
+
+@pytest.mark.parametrize("empty", ["train", "val", "test"])
+def test_an_empty_split_is_an_error_with_what_is_known_of_it(empty):
+    """Before training, also for test, which nothing asks for until training has ended."""
+    given = splits(*([] if name == empty else [0, 1, 2] for name in ("train", "val", "test")))
+    found = ["3 classes", Finding("train: 9 pictures of one colour"), Finding("9 images dropped")]
+    with pytest.raises(ValueError, match=f"{empty}: no images") as caught:
+        check_labels(given, found)
+    assert str(caught.value).splitlines()[2:] == [
+        "  found: train: 9 pictures of one colour",
+        "  found: 9 images dropped",
+    ]
 
 
 def test_all_faults_come_in_one_error():
@@ -51,7 +64,7 @@ def test_a_class_may_lack_in_val_and_test():
         "val has no images of c",
         "test has no images of a, b",
     ]
-    assert check_labels(splits([0, 1, 2], [0, 1, 2], [])) == []
+    assert check_labels(splits([0, 1, 2], [0, 1, 2], [0, 1, 2])) == []
 
 
 def test_duplicates_within_train_stay():
@@ -62,8 +75,8 @@ def test_duplicates_within_train_stay():
     kept, notes = drop_duplicates(ImageSplits(["a", "b"], same, other, other), keep=False)
     assert len(kept.train) == 4
     assert notes == [
-        "1 pairs of equal images differ in label: train a / train b",
-        "2 images of val are also in test",
+        "1 pair of equal images with different labels: train a / train b",
+        "2 images of val that test holds as well",
     ]
 
 

@@ -28,8 +28,29 @@ def test_a_split_that_leaves_a_rank_without_a_sample_is_refused(tmp_path: Path) 
     for data in (TinyImages(num_val=1), TextFiles(str(tmp_path), cache_dir=str(tmp_path / "c"))):
         data.trainer = TWO_RANKS
         for loader in (data.val_dataloader, data.test_dataloader):
-            with pytest.raises(ValueError, match=rf"has 1 {data.kind}s, but 2 processes need"):
+            with pytest.raises(ValueError, match=rf"has 1 {data.kind}, but 2 processes need"):
                 loader()
+
+
+def test_such_a_split_is_named_before_training() -> None:
+    data = TinyImages(num_val=1)
+    data.setup()
+    data.trainer = TWO_RANKS
+    with pytest.raises(ValueError, match="val has 1 image, but 2 processes need at least one"):
+        data.setup("fit")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "1 training image is"), (3, "3 training images are")]
+)
+def test_what_is_left_out_is_counted_in_good_english(
+    count: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = TinyImages()
+    data.trainer = SimpleNamespace(**vars(TWO_RANKS), print=print)
+    loader: Any = SimpleNamespace(batch_sampler=SimpleNamespace(num_dropped=count))
+    data._told(loader)
+    assert f"{said} left out of each epoch: too few for a batch" in capsys.readouterr().out
 
 
 def test_texts_that_two_ranks_leave_out_are_told_once(
@@ -45,6 +66,6 @@ def test_texts_that_two_ranks_leave_out_are_told_once(
     capsys.readouterr()
     data.train_dataloader()
     told = capsys.readouterr().out
-    assert "1 training texts an epoch are left out: too few for a batch\nloading: 0 w" in told
+    assert "1 training text is left out of each epoch: too few for a batch\nloading: 0 w" in told
     data.train_dataloader()
     assert capsys.readouterr().out == ""

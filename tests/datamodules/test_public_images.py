@@ -89,6 +89,7 @@ def test_arrays_of_both_numpy_generations_are_read():
         (gzip.compress(struct.pack(">4I", 0x803, 5, 2, 2) + bytes(7)), "names .5, 2, 2., 7 bytes"),
         (gzip.compress(b"ab"), "is damaged"),
     ],
+    ids=["no gzip", "cut off", "two axes", "too short", "no header"],  # gzip holds the time
 )
 def test_damaged_files_are_named(tmp_path, content, match):
     path = tmp_path / "train-images-idx3-ubyte.gz"

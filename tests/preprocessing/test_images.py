@@ -1,9 +1,12 @@
 """Pictures of every mode, orientation and kind of damage."""
 
 import io
+import struct
 import subprocess
 import sys
 import warnings
+import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 from PIL import Image
 
 from preprocessing import images as module
-from preprocessing.images import decode_image, read_image
+from preprocessing.images import decode_image, read_image, to_array
 
 GREY = {"channels": 1, "height": 6, "width": 4, "resize": "exact", "resize_to": None}
 COLOUR = GREY | {"channels": 3}
@@ -127,7 +130,7 @@ def broken_files(folder: Path) -> dict[str, bytes]:
     [
         ("half.jpg", r"half\.jpg: cannot be decoded \(mode RGB\): .*truncated"),
         ("empty.jpg", r"empty\.jpg: the file is empty"),
-        ("text.png", r"text\.png: not a picture in a format that Pillow reads .*this is"),
+        ("text.png", r"text\.png: not a picture in a format that is read here .*this is"),
         ("float.tif", r"float\.tif: cannot be decoded \(mode F\): floating-point"),
     ],
 )
@@ -173,7 +176,7 @@ def test_a_damaged_header_is_told_in_one_voice(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2]
     )
     assert done.returncode == 1
-    assert "x.tif: not a picture in a format that Pillow reads" in done.stderr
+    assert "x.tif: not a picture in a format that is read here" in done.stderr
     assert "Warning" not in done.stderr
 
 
@@ -197,3 +200,114 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
 
 def test_the_limit_is_pillows_own() -> None:
     assert module.MAX_PIXELS == Image.MAX_IMAGE_PIXELS
+
+
+@pytest.mark.parametrize("size", [(65_500, 1), (1, 65_500), (20_000, 2), (3, 9), (1, 1)])
+@pytest.mark.parametrize("resize_to", [256, None])
+def test_only_what_is_kept_is_scaled(monkeypatch, size: tuple[int, int], resize_to: int | None):
+    """A thin picture of a few hundred bytes must not become one of millions of pixels."""
+    made = []
+    resize = Image.Image.resize
+
+    def watched(self: Image.Image, size: tuple[int, int], *arguments: object) -> Image.Image:
+        made.append(size[0] * size[1])
+        return resize(self, size, *arguments)
+
+    monkeypatch.setattr(Image.Image, "resize", watched)
+    content = io.BytesIO()
+    Image.new("1", size, 1).save(content, "PNG")
+    plan = COLOUR | {"height": 224, "width": 224, "resize": "resize_crop", "resize_to": resize_to}
+    assert (decode_image(content.getvalue(), plan) == 255).all()
+    assert made == [224 * 224]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_inside_the_scaling_is_a_cut_after_it(seed: int) -> None:
+    """But for the rounding of the resampling."""
+    generator = np.random.default_rng(seed)
+    height, width, rows, columns, more = generator.integers(1, 90, 5).tolist()
+    image = Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8))
+    shorter = max(rows, columns) + more
+    factor = shorter / min(height, width)
+    scaled = max(shorter, round(width * factor)), max(shorter, round(height * factor))
+    left, top = (scaled[0] - columns) // 2, (scaled[1] - rows) // 2
+    whole = image.resize(scaled, Image.Resampling.BILINEAR)
+    expected = whole.crop((left, top, left + columns, top + rows))
+    found = module.resize(image, (rows, columns), "resize_crop", shorter)
+    difference = np.asarray(found, dtype=int) - np.asarray(expected, dtype=int)
+    assert np.abs(difference).max() <= 2
+
+
+def test_without_a_size_to_cut_from_a_picture_just_covers(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4), dtype=np.uint8)
+    plan = GREY | {"resize": "resize_crop", "resize_to": None}
+    path = save(tmp_path / "x.png", Image.fromarray(pixels))
+    assert (decode_image(path, plan)[0] == pixels).all()
+    wide = np.hstack([np.zeros((6, 5), np.uint8), pixels, np.zeros((6, 5), np.uint8)])
+    assert (decode_image(save(tmp_path / "x.png", Image.fromarray(wide)), plan)[0] == pixels).all()
+
+
+@pytest.mark.parametrize("form", ["EPS", "PDF", "ICO", "TGA", "PCX", "SGI", "DDS", "MSP"])
+def test_formats_that_are_not_named_are_never_tried(form: str, monkeypatch) -> None:
+    """EPS would start Ghostscript."""
+    content = io.BytesIO()
+    Image.new("1" if form == "MSP" else "RGB", (32, 32)).save(content, form)
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(ValueError, match=r"not a picture in a format that is read here \(BMP, GIF"):
+        read_image(content.getvalue(), 3)
+
+
+@pytest.mark.parametrize("form", ["BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP"])
+def test_formats_that_are_read(form: str) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (32, 32), (9, 9, 9)).save(content, form)
+    assert np.abs(to_array(read_image(content.getvalue(), 3)).astype(int) - 9).max() <= 3
+
+
+def png_of_16_bits(values: np.ndarray) -> bytes:
+    """A PNG of 16 bits a value; grey, grey and alpha, RGB or RGBA by the last axis."""
+    height, width, depth = values.shape
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[depth]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    found = b"\x89PNG\r\n\x1a\n"
+    header = struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)
+    for name, content in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
+        checksum = struct.pack(">I", zlib.crc32(name + content))
+        found += struct.pack(">I", len(content)) + name + content + checksum
+    return found
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [(1, {"deep"}), (2, {"upper_bits"}), (3, {"upper_bits"}), (4, {"upper_bits"})],
+)
+def test_what_is_odd_about_a_picture_of_16_bits_is_counted(depth: int, expected: set[str]) -> None:
+    odd: Counter[str] = Counter()
+    read_image(png_of_16_bits(np.full((4, 4, depth), 65535)), 3, odd=odd)
+    assert set(+odd) == expected
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pictures_are_counted_and_opaque_ones_are_not(mode: str) -> None:
+    counts = []
+    for alpha in (255, 254):
+        content = io.BytesIO()
+        image = Image.new(mode, (4, 4), 0 if mode == "P" else (9,) * (len(mode) - 1) + (alpha,))
+        image.save(content, "PNG", **({"transparency": 0} if mode == "P" and alpha < 255 else {}))
+        odd: Counter[str] = Counter()
+        read_image(content.getvalue(), 3, odd=odd)
+        counts.append(odd["transparent"])
+    assert counts == [0, 1]
+
+
+@pytest.mark.parametrize("block", [1, 11, 1 << 20])
+def test_levels_are_scaled_to_the_ends(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
+    values = np.array([[-5, 0, 1000, 2000, 9000]], np.int32)
+    values = np.repeat(values, 7, axis=0)
+    content = io.BytesIO()
+    Image.fromarray(values).save(content, "TIFF")
+    odd: Counter[str] = Counter()
+    pixels = to_array(read_image(content.getvalue(), 1, [0, 2000], odd))
+    assert pixels.tolist() == [[[0, 0, 128, 255, 255]] * 7]
+    assert +odd == {"outside": 1}

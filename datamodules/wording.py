@@ -1,0 +1,19 @@
+"""Numbers and names in sentences for the user."""
+
+
+def quantity(count: int, noun: str) -> str:
+    """`1 picture of one colour`, `2 pictures of one colour`: the first word is counted."""
+    word, space, rest = noun.partition(" ")
+    if count != 1:
+        if word.endswith("y") and word[-2:-1] not in "aeiou":
+            word = f"{word[:-1]}ies"
+        else:
+            word += "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count:,} {word}{space}{rest}"
+
+
+def printable(text: str) -> str:
+    """The text with escapes for those bytes of file names that are not UTF-8: no output takes
+    them.
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
