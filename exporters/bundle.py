@@ -16,6 +16,7 @@ from typing import IO, Any
 from exporters import bundle_files, runtime
 from exporters.bundle_files import MANIFEST, sha256_of
 from exporters.model_card import model_card
+from preprocessing.reader import check_files
 
 __all__ = ["Stage", "check_output", "describe_files", "sha256_of", "write_atomically"]
 
@@ -145,7 +146,12 @@ class Stage:
         (target / "reason.txt").write_text(text, encoding="utf-8")
 
     def add_runtime(self, kind: str, files: Mapping[str, str]) -> None:
-        """Copies the torch-free predictor and what its preprocessing needs."""
+        """Copies the torch-free predictor and what its preprocessing needs.
+
+        Raises:
+            ValueError: `files` holds something else than a tokenizer.
+        """
+        check_files(kind, files)
         shutil.copyfile(runtime.__file__, self.folder / "predict.py")
         here = Path(runtime.__file__).parent
         (self.folder / "exporters").mkdir()
@@ -159,7 +165,7 @@ class Stage:
             for source in (here.parent / "preprocessing").glob(pattern):
                 shutil.copyfile(source, target / source.name)
         for name, content in files.items():
-            (self.folder / Path(name).name).write_text(content, encoding="utf-8")
+            (self.folder / name).write_text(content, encoding="utf-8")
 
     def finish(self, manifest: dict[str, Any]) -> Path:
         """Writes card and manifest over everything that is there, and puts the bundle in place.

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from exporters.program import graph_unavailable, probe
+from preprocessing.reader import check_files
 
 GRAPH_FORMATS = ("pt2", "onnx", "onnx-int8", "aoti")
 EXAMPLE_BATCH = 2  # a batch of 1 would be specialised: the file would run only batch 1
@@ -156,6 +157,10 @@ def check_export(module: nn.Module, datamodule: Any) -> str | None:
     inputs, _ = datamodule.example_batch()
     example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     spec = ExportSpec.from_json(datamodule.input_spec)
+    try:
+        check_files(datamodule.kind, datamodule.files)
+    except ValueError as error:
+        raise ValueError(f"export: the datamodule {error}") from error
     return check(module, spec, example, len(datamodule.class_names))
 
 

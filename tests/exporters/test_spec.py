@@ -44,6 +44,14 @@ def test_examples_have_a_batch_of_two() -> None:
     assert (real.numpy() == rows["images"][:2]).all()
 
 
+def test_a_file_that_no_bundle_takes_shows_before_training() -> None:
+    data = TinyImages()
+    data.setup()
+    data.files = {"labels.py": ""}
+    with pytest.raises(ValueError, match=r"the datamodule brings files .*'labels\.py'"):
+        check_export(tiny_classifier(data).model, data)
+
+
 def test_text_inputs_share_their_axes() -> None:
     shapes = ExportSpec.from_json(TEXT).dynamic_shapes()
     assert shapes[0][0] is shapes[1][0]
