@@ -38,10 +38,15 @@ def key_of(
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def recall(samples: Path, key: str | None, format_name: str) -> dict[str, Any] | None:
-    """What was recorded about a format under this key."""
+def recall(
+    samples: Path, key: str | None, format_name: str, whole_key: bool = True
+) -> dict[str, Any] | None:
+    """What was recorded about a format under this key, or under one that begins with it."""
     entry = read(samples).get(format_name)
-    return entry["outcome"] if entry is not None and entry["key"] == key else None
+    if entry is None or key is None:
+        return None
+    fits = entry["key"] == key if whole_key else entry["key"].startswith(key)
+    return entry["outcome"] if fits else None
 
 
 def remember(samples: Path, key: str | None, format_name: str, outcome: dict[str, Any]) -> None:

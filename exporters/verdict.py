@@ -16,6 +16,7 @@ PASSED = "passed"
 FAILED = "failed"
 UNVERIFIED = "unverified"
 UNAVAILABLE = "unavailable"
+NOT_PROVEN = 3  # the exit code
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,29 @@ def recommend(artifacts: Mapping[str, Mapping[str, Any]]) -> str | None:
     return min(passed, key=rank)
 
 
+def why_not_replace(older: Mapping[str, Any], newer: Mapping[str, Any]) -> str | None:
+    """Why a bundle must stay as it is: what is proven is replaced only by what is proven.
+
+    Args:
+        older: The manifest of the bundle that is there.
+        newer: That of the one made now, with an entry for each format that was asked for.
+
+    Returns:
+        None where the newer one may replace it.
+    """
+    proven = [name for name, entry in older["artifacts"].items() if entry["verdict"] == PASSED]
+    passed = [name for name, entry in newer["artifacts"].items() if entry["verdict"] == PASSED]
+    had, has = (any(e["file"] for e in m["artifacts"].values()) for m in (older, newer))
+    if proven and not passed:
+        return f"{', '.join(proven)} proven there, nothing here"
+    if had and not has:
+        return "no format could be released"
+    same = older["checkpoint"]["sha256"] == newer["checkpoint"]["sha256"]
+    lost = [name for name in proven if name in newer["artifacts"] and name not in passed]
+    return f"{', '.join(lost)} proven there, not here" if same and lost else None
+
+
 def exit_code(artifacts: Mapping[str, Mapping[str, Any]], requested: list[str]) -> int:
     """3 where nothing passed, or a format that was asked for by name did not; else 0."""
     passed = [name for name, entry in artifacts.items() if entry["verdict"] == PASSED]
-    return 0 if passed and all(name in passed for name in requested) else 3
+    return 0 if passed and all(name in passed for name in requested) else NOT_PROVEN

@@ -181,7 +181,7 @@ def test_the_command_is_one_that_export_py_takes(tmp_path: Path) -> None:
     arguments = build_parser().parse_args(callback.command(tmp_path / "best.ckpt")[2:])
     assert arguments.output == tmp_path / "export"
     assert arguments.samples == tmp_path / "samples"
-    assert arguments.formats == ["torchscript", "pt2", "onnx", "onnx-int8"]
+    assert arguments.formats.names == ["torchscript", "pt2", "onnx", "onnx-int8"]
     assert (arguments.qat, arguments.qat_epochs) == ("off", 3)
 
 

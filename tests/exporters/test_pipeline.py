@@ -13,7 +13,9 @@ from rich.console import Console
 
 from exporters import pipeline as module
 from exporters.bundle import Stage
-from exporters.pipeline import QAT, Outcome, Pipeline, Settings
+from exporters.format_choice import QAT
+from exporters.outcome import Outcome
+from exporters.pipeline import Pipeline, Settings
 from exporters.verdict import Evidence, Limits, Verdict
 from tests.exporters import small_run
 from tests.exporters.other_networks import load_branching

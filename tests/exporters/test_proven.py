@@ -58,6 +58,11 @@ def test_only_under_the_same_key_and_only_what_passed(files: Path) -> None:
     assert proven.recall(files, "k", "onnx") == PASSED
     assert proven.recall(files, "l", "onnx") is None
     assert proven.recall(files, "k", "pt2") is None
+    proven.remember(files, "k 20", "pt2", PASSED)
+    assert proven.recall(files, "k", "pt2") is None
+    assert proven.recall(files, "k ", "pt2", whole_key=False) == PASSED
+    assert proven.recall(files, "l ", "pt2", whole_key=False) is None
+    assert proven.recall(files, None, "pt2", whole_key=False) is None
     proven.remember(files, "k", "onnx", {"verdict": {"verdict": "failed", "reasons": []}})
     assert proven.recall(files, "k", "onnx") is None
     assert proven.recall(files, "k", "torchscript") == PASSED
@@ -81,7 +86,7 @@ def test_files_come_from_the_bundle_or_from_what_an_interrupted_export_left(
     (stage.folder / "README.md").write_text("half done")
     shutil.rmtree(bundle)  # killed here: only the candidates are kept
     stage = Stage(bundle)
-    assert [path.name for path in stage.folder.iterdir()] == ["candidates"]
+    assert {path.name for path in stage.folder.iterdir()} == {"candidates", ".unfinished"}
     assert stage.recover("onnx", files)
     (stage.candidate("onnx") / "model.onnx").write_bytes(b"other")
     assert not stage.recover("onnx", files)
