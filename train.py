@@ -257,7 +257,7 @@ def bind_callbacks(
         checkpoints = folder / "checkpoints" if folder else None
         parts["checkpoint"].bind(checkpoints, signals, configuration["checkpoint_every"])
     if "export" in parts:
-        from exporters.spec import check_export
+        from exporters.fit_check import check_export
 
         external = configuration["allow_external_code"]
         parts["export"].bind(folder, check_export, PROJECT / "export.py", external)

@@ -172,6 +172,7 @@ def check_values(configuration: Configuration) -> list[str]:
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
         lambda: check_numbers(configuration),
+        lambda: check_export_formats(configuration),
         lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
     ]
     problems = []
@@ -196,6 +197,19 @@ def check_numbers(configuration: Configuration) -> None:
     steps = configuration["accumulate_grad_batches"]
     if steps < 1:
         raise ValueError(f"--accumulate_grad_batches must be at least 1, got {steps}")
+
+
+def check_export_formats(configuration: Configuration) -> None:
+    """The names of formats, unless the callback that exports was deleted or is off."""
+    if "export" not in CALLBACKS or not configuration["export"]["enabled"]:
+        return
+    from exporters.format_choice import check_speed_limit, choose
+
+    settings = configuration["export"]
+    try:
+        check_speed_limit(choose(settings["formats"]).names, settings["fail_if_slower"])
+    except ValueError as error:
+        raise ValueError(f"--export.formats {settings['formats']}: {error}") from error
 
 
 def check_batch_size(configuration: Configuration) -> None:

@@ -27,7 +27,7 @@ from exporters.format_choice import QAT
 from exporters.manifest import artifact_entry, build_manifest
 from exporters.outcome import Outcome, restored
 from exporters.process import ChildError, run_child, start_server
-from exporters.verdict import FAILED, UNAVAILABLE, Limits, Verdict, judge
+from exporters.verdict import FAILED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
 from exporters.verify import prove, score_test
 
 TESTING = "testing"
@@ -229,14 +229,22 @@ class Pipeline:
     def proven_onnx(self, stage: Stage) -> Path | None:
         """The FP32 ONNX file, once it has not failed; one that stayed may have another opset."""
         outcome = self.outcomes.get("onnx")
-        if outcome is None or outcome.files is None or outcome.verdict.verdict == FAILED:
+        if outcome is None or outcome.files is None or outcome.evidence is None:
             return None
-        if outcome.evidence is None or outcome.evidence.read_back.get("opset") != self.settings.opset:
+        found = outcome.evidence.read_back.get("opset")
+        if outcome.verdict.verdict == FAILED or found != self.settings.opset:
             return None
         return stage.candidate("onnx") / next(iter(outcome.files))
 
     def measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
-        """Test scores, latency and memory of what has not failed; a fault costs figures only."""
+        """Test scores, latency and memory of what has not failed, and what follows from them."""
+        eager = self.try_to_measure(description, stage)
+        for outcome in self.outcomes.values():
+            outcome.verdict = judge_speed(outcome.verdict, outcome.evidence, self.settings.limits)
+        return eager
+
+    def try_to_measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
+        """A fault costs figures only."""
         paths = {
             name: stage.candidate(name) / next(iter(outcome.files))
             for name, outcome in self.outcomes.items()

@@ -101,6 +101,15 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     return Verdict(FAILED if reasons else PASSED, reasons)
 
 
+def judge_speed(verdict: Verdict, evidence: Evidence | None, limits: Limits) -> Verdict:
+    """The verdict after the timing: a limit of speed is kept only by what was timed."""
+    if not limits.fail_if_slower or evidence is None or evidence.precision != "int8":
+        return verdict
+    if evidence.slowdown is not None or verdict.verdict != PASSED:
+        return verdict
+    return Verdict(FAILED, ["not timed against FP32, as --fail_if_slower asks for"])
+
+
 def fp32_faults(evidence: Evidence) -> list[str]:
     faults = []
     if evidence.beyond_tolerance:

@@ -1,5 +1,6 @@
 """What the configuration fills in by itself, and refuses."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,22 @@ def test_every_bad_value_is_told_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         configure(bad)
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--export.formats", "onxx"], "--export.formats onxx: unknown format 'onxx'"),
+        (["--export.formats", ""], "unknown format ''"),
+        (
+            ["--export.formats", "int8", "--export.fail_if_slower", "true"],
+            "is timed against onnx: add it",
+        ),
+        (["--export.max_drop", "-5"], "percents are 0 to 100"),
+    ],
+)
+def test_what_no_export_can_do_is_told_before_training(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        configure(arguments)
+    assert len(caught.value.problems) == 1
+    configure([*arguments[:1], "fp32,onnx-int8"] if "formats" in arguments[0] else [])
