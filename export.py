@@ -17,10 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
-from exporters import DEFAULT_FORMATS
 from exporters.bundle_place import SET_ASIDE
 from exporters.export_flags import export_parser
-from exporters.format_choice import QAT, check_speed_limit
+from exporters.format_choice import QAT, check_speed_limit, choose
 from exporters.process import ChildError, run_child
 from exporters.runtime import run_command
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
@@ -117,7 +116,7 @@ def export(arguments: argparse.Namespace) -> int:
     folder = checkpoint.resolve().parent
     run = folder.parent if folder.name == "checkpoints" else folder
     console = Console(highlight=False)
-    names = arguments.formats.names if arguments.formats else list(DEFAULT_FORMATS)
+    names = (arguments.formats or choose("default")).names
     check_speed_limit(names, arguments.fail_if_slower)
     if unmade := set(arguments.requested or []) - {*names, QAT}:
         raise ValueError(f"--requested {','.join(sorted(unmade))}: not one of --formats")

@@ -1,16 +1,17 @@
 """Which code, libraries and machine a run and its checkpoints come from."""
 
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from exporters.machine import library_versions as installed
 
 PROJECT = Path(__file__).resolve().parents[1]
 
 
 def library_versions() -> dict[str, str]:
     """Version by package name."""
-    return {name: version(name) for name in ("torch", "pytorch-lightning", "torchmetrics", "numpy")}
+    return installed(("torch", "pytorch-lightning", "torchmetrics", "numpy"))
 
 
 def git_commit() -> str | None:

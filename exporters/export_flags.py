@@ -1,12 +1,12 @@
 """The flags of export.py, and what their values may be."""
 
 import argparse
-import importlib.metadata
 from functools import partial
 from pathlib import Path
 
 from exporters import DEFAULT_FORMATS, OPSET, OPSETS
 from exporters.format_choice import Choice, choose
+from exporters.machine import library_version
 from exporters.runtime import OneLineParser, positive
 from exporters.verdict import Limits
 
@@ -41,7 +41,7 @@ def opset(text: str) -> int:
     low, high = OPSETS
     if text.isdecimal() and low <= int(text) <= high:
         return int(text)
-    torch, runtime = (importlib.metadata.version(name) for name in ("torch", "onnxruntime"))
+    torch, runtime = map(library_version, ("torch", "onnxruntime"))
     raise argparse.ArgumentTypeError(
         f"expected {low} to {high}, which PyTorch's exporter {torch} and ONNX Runtime {runtime} "
         f"take, got {text}"

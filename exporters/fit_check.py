@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from exporters import torchscript
 from exporters.candidate import format_module
 from exporters.format_choice import Choice, check_speed_limit, choose
 from exporters.program import probe
@@ -108,7 +107,7 @@ def why_not(
     """Why a format cannot be made; TorchScript is tried, since it also reads what never runs."""
     reason = format_module(name).unavailable(description)
     if reason is None and name == "torchscript":
-        reason = torchscript.fault(module, example)
+        reason = format_module(name).fault(module, example)
     return reason
 
 

@@ -9,7 +9,7 @@ from exporters.verdict import UNAVAILABLE
 
 QAT = "onnx-int8-qat"
 GROUPS = {
-    "default": DEFAULT_FORMATS,
+    "default": tuple(name for name in DEFAULT_FORMATS if name in EXPORTERS),
     "all": tuple(EXPORTERS),
     "fp32": tuple(name for name in EXPORTERS if "int8" not in name),
     "int8": tuple(name for name in EXPORTERS if "int8" in name),

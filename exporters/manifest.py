@@ -1,6 +1,5 @@
 """The manifest: everything a bundle says about itself, as plain JSON values."""
 
-import importlib.metadata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from exporters.bundle import sha256_of
 from exporters.bundle_files import MANIFEST_VERSION
 from exporters.candidate import format_module
-from exporters.machine import describe_machine
+from exporters.machine import describe_machine, library_versions
 from exporters.outcome import Outcome
 from exporters.report import recommendation
 from exporters.verdict import FAILED, PAYS, Evidence, pays, recommend
@@ -64,7 +63,7 @@ def build_manifest(
         "artifacts": artifacts,
         "recommended": recommend(artifacts),
         "machine": describe_machine(),
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": library_versions(LIBRARIES),
     }
     manifest["recommendation"] = recommendation(manifest)
     return manifest

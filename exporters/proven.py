@@ -6,7 +6,6 @@ in the bundle or in what an interrupted export left, have the hashes that were p
 """
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.bundle import sha256_of, write_atomically
+from exporters.machine import library_versions
 from exporters.verdict import FAILED, Limits
 
 RECORD = "proven.json"
@@ -32,7 +32,7 @@ def key_of(
         "calibration": sha256_of(calibration) if calibration.is_file() else None,
         "reference": reference["sha256"],
         "limits": asdict(limits),
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": library_versions(LIBRARIES),
         "code": [sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

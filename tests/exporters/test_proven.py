@@ -35,7 +35,7 @@ def test_the_key_changes_with_everything_that_a_proof_depends_on(
     keys.append(key(files))
     (files / "best.ckpt").write_bytes(b"other weights")
     keys.append(key(files))
-    monkeypatch.setattr(proven.importlib.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(proven, "library_versions", lambda names: {})
     keys.append(key(files))
     hashes = proven.sha256_of
     other = lambda path: hashes(path) + (".py" if path.suffix == ".py" else "")  # noqa: E731
