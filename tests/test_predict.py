@@ -10,6 +10,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from PIL import Image
 
 import predict
 from exporters import onnx_float
-from exporters.bundle import Stage, describe_files
+from exporters.bundle import Stage, describe_files, sha256_of
 from exporters.runtime import Predictor, parse_arguments, predict_parser, report, run_command
 from preprocessing.reader import Reader
 from tests.exporters import small_run
@@ -50,9 +51,14 @@ def bundle(run: Path) -> Path:
             preprocessing=job.description["preprocessing"],
             artifacts={"onnx": artifact("model.onnx")},
             recommended="onnx",
+            checkpoint=exported_from(run / small_run.CHECKPOINT),
         )
     )
     return run / "export"
+
+
+def exported_from(checkpoint: Path) -> dict[str, Any]:
+    return manifest_values()["checkpoint"] | {"sha256": sha256_of(checkpoint)}
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +192,51 @@ def test_the_temperature_of_the_manifest(
     assert ratios[1] > 1.1
     whole = json.loads(run_main(capsys, "--model", bundle, *arguments)[1])["predictions"]
     assert orders == [[x["class"] for x in whole]] * 2
+
+
+def test_a_checkpoint_is_calibrated_as_its_bundle_is(
+    run: Path, bundle: Path, pictures: Path, tmp_path: Path, capsys
+) -> None:
+    """Where the run's bundle is of this very file; else one line says that it is not."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    checkpoint, calibration = copy / small_run.CHECKPOINT, manifest_values()["calibration"]
+    arguments = "--top_k", 3, "--format", "jsonl", sorted(pictures.glob("*.png"))[0]
+    found, notes = {}, {}
+    note = "note: probabilities are not calibrated: no bundle of this very checkpoint"
+
+    def answers(name: str, model: Path) -> None:
+        code, out, notes[name] = run_main(capsys, "--model", model, *arguments)
+        assert code == 0
+        predictions = json.loads(out)["predictions"]
+        found[name] = {x["class"]: x["probability"] for x in predictions}
+
+    rewrite(copy / "export", calibration=calibration | {"temperature": 8.0})
+    answers("bundle", copy / "export")
+    answers("checkpoint", checkpoint)
+    assert (notes["bundle"], notes["checkpoint"]) == ("", "")
+    assert found["checkpoint"] == pytest.approx(found["bundle"], abs=1e-5)
+    assert max(found["bundle"].values()) < 0.95
+
+    link = tmp_path / "link.ckpt"
+    link.symlink_to(checkpoint)
+    answers("link", link)
+    assert (notes["link"], found["link"]) == ("", found["checkpoint"])
+
+    small_run.changed_checkpoint(checkpoint, checkpoint.with_name("last.ckpt"), epoch=9)
+    answers("another file", checkpoint.with_name("last.ckpt"))
+    shutil.copyfile(checkpoint, tmp_path / "moved.ckpt")
+    answers("moved", tmp_path / "moved.ckpt")
+    manifest = copy / "export" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("8.0", "9.0", 1))
+    answers("changed bundle", checkpoint)
+    shutil.rmtree(copy / "export")
+    answers("no bundle", checkpoint)
+    for name in ("another file", "moved", "changed bundle", "no bundle"):
+        assert notes[name].startswith(note), name
+        assert len(notes[name].splitlines()) == 1
+        assert found[name] == found["no bundle"]
+    assert max(found["no bundle"].values()) > max(found["bundle"].values()) + 0.01
 
 
 def test_any_name_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
