@@ -181,7 +181,7 @@ def test_and_export(
         if export:
             export.stop()
     if "wandb" in parts and folder:
-        parts["wandb"].log_bundle(folder / "export")
+        parts["wandb"].upload(folder / "export")
         parts["wandb"].finish()
     print(f"run folder: {folder}")
     return code

@@ -134,8 +134,9 @@ class Stage:
         shutil.copyfile(runtime.__file__, self.folder / "predict.py")
         here = Path(runtime.__file__).parent
         (self.folder / "exporters").mkdir()
-        package = self.folder / "exporters" / "__init__.py"
-        package.write_text('"""Parts of predict.py."""\n', encoding="utf-8")
+        (self.folder / "exporters" / "__init__.py").write_text(
+            '"""Parts of predict.py."""\n', encoding="utf-8"
+        )
         for name in BUNDLE_PARTS:
             shutil.copyfile(here / name, self.folder / "exporters" / name)
         target = self.folder / "preprocessing"

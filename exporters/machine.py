@@ -43,7 +43,7 @@ def cpu_flags() -> list[str]:
     path = Path("/proc/cpuinfo")
     if not path.is_file():
         return []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(errors="replace", encoding="utf-8").splitlines():
         if line.lower().startswith(("flags", "features")):
             found = set(line.split(":", 1)[1].split())
             return [flag for flag in RELEVANT_FLAGS if flag in found]

@@ -133,4 +133,4 @@ def last_lines(log: Path) -> str:
     """The end of a child's output."""
     if not log.is_file():
         return ""
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+    return "\n".join(log.read_text(errors="replace", encoding="utf-8").splitlines()[-LAST_LINES:])
