@@ -18,10 +18,10 @@ from typing import Any
 from rich.console import Console
 
 from exporters.bundle_place import SET_ASIDE
+from exporters.command_line import run_command
 from exporters.export_flags import export_parser
 from exporters.format_choice import QAT, check_speed_limit, choose
 from exporters.process import ChildError, run_child
-from exporters.runtime import run_command
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
 
 VALIDATION = "validation.npz"
@@ -209,15 +209,11 @@ def sample_from_data(
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     command = look_at_bundles if arguments.ckpt is None else export
-    try:
-        return run_command(lambda: command(arguments))
-    except KeyboardInterrupt:
-        print(
-            "error: interrupted; the old bundle is as it was, and the same command goes on from "
-            "what was proven",
-            file=sys.stderr,
-        )
-        return 130
+    interrupted = (
+        "interrupted; the old bundle is as it was, and the same command goes on from what was "
+        "proven"
+    )
+    return run_command(lambda: command(arguments), interrupted)
 
 
 def leave(signal_number: int, frame: object) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exporters.bundle_files import MANIFEST, parse_manifest, sha256_of
+from exporters.command_line import run_command
 from exporters.runtime import (
     Predictor,
     parse_arguments,
     predict_parser,
     predict_with_bundle,
     report,
-    run_command,
 )
 from preprocessing.reader import make_reader
 

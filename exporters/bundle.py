@@ -33,7 +33,8 @@ __all__ = ["Stage", "describe_files", "sha256_of", "write_atomically"]
 
 CANDIDATES = "candidates"
 CARD = "README.md"
-BUNDLE_PARTS = ("answers.py", "bundle_files.py", "manifest.schema.json")  # what predict.py imports
+# what predict.py imports
+BUNDLE_PARTS = ("answers.py", "bundle_files.py", "command_line.py", "manifest.schema.json")
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from exporters import DEFAULT_FORMATS, OPSET, OPSETS
+from exporters.command_line import OneLineParser, positive
 from exporters.format_choice import Choice, choose
 from exporters.machine import library_version
-from exporters.runtime import OneLineParser, positive
 from exporters.verdict import Limits
 
 MAX_TIMEOUT = 1e6  # seconds; the most that a system waits for lies above

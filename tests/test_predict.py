@@ -5,7 +5,9 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -20,7 +22,8 @@ from PIL import Image
 import predict
 from exporters import onnx_float
 from exporters.bundle import Stage, describe_files, sha256_of
-from exporters.runtime import Predictor, parse_arguments, predict_parser, report, run_command
+from exporters.command_line import run_command
+from exporters.runtime import Predictor, parse_arguments, predict_parser, report
 from preprocessing.reader import Reader
 from tests.exporters import small_run
 from tests.exporters.small_manifest import artifact, manifest_values, rewrite
@@ -245,6 +248,62 @@ def test_any_name_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding="ascii"))
     assert run_command(lambda: print("gr\xfcn \udcff", flush=True) or 0) == 0
     assert stream.getvalue() == "gr\xfcn \\udcff\n".encode()
+
+
+@pytest.mark.parametrize("who", ["project", "bundle"])
+def test_ctrl_c_is_one_line(bundle: Path, tmp_path: Path, who: str) -> None:
+    """While it waits for the next path; what was answered before is there."""
+    moved = tmp_path / "moved"
+    shutil.copytree(bundle, moved)
+    model = ["--model", moved] if who == "project" else []
+    script = PROJECT / "predict.py" if who == "project" else moved / "predict.py"
+    with subprocess.Popen(
+        [sys.executable, script, *model, "-", "--format", "csv", "--batch_size", "1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stderr is not None
+        assert process.stdout is not None
+        process.stdin.write("nothing.png\n")
+        process.stdin.flush()
+        assert "nothing.png: no such file" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == "error: interrupted\n"
+        assert process.stdout.read().splitlines()[:1] == ["input,rank,class,probability"]
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "error"),
+    [
+        (">&-", 1, "error: standard output is closed\n"),
+        ("> /dev/full", 1, "error: [Errno 28] No space left on device\n"),
+        ("| true", 0, ""),
+    ],
+)
+def test_an_output_that_takes_nothing(
+    bundle: Path, pictures: Path, output: str, code: int, error: str
+) -> None:
+    if output == "> /dev/full" and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    command = shlex.join(map(str, [sys.executable, bundle / "predict.py", *pictures.glob("*.png")]))
+    shell = f"set -o pipefail; {command} {output}"
+    done = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (code, error)
+
+
+def test_more_threads_than_cpus_and_more_classes_than_there_are(
+    bundle: Path, pictures: Path, capsys
+) -> None:
+    picture, cpus = sorted(pictures.glob("*.png"))[0], os.cpu_count()
+    arguments = "--model", bundle, "--threads", 10**6, "--top_k", 10**9, picture
+    code, out, err = run_main(capsys, *arguments)
+    assert code == 0
+    assert err == f"note: --threads 1000000: taking {cpus}, as many as there are CPUs\n"
+    assert len(out.splitlines()) == 2
+    assert out.split()[:3] == ["input", "class", "probability"]
+    assert "class 4" not in out
 
 
 def test_a_text_for_pictures_is_one_line(bundle: Path, capsys) -> None:

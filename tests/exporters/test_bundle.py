@@ -18,7 +18,8 @@ def test_a_bundle_appears_whole(tmp_path: Path) -> None:
     manifest = read_manifest(bundle)
     assert set(manifest["files"]) == {
         "README.md", "exporters/__init__.py", "exporters/answers.py", "exporters/bundle_files.py",
-        "exporters/manifest.schema.json", "model.onnx", "predict.py", "preprocessing/__init__.py",
+        "exporters/command_line.py", "exporters/manifest.schema.json", "model.onnx",
+        "predict.py", "preprocessing/__init__.py",
         "preprocessing/images.py", "preprocessing/reader.py", "preprocessing/sources.py",
     }  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
