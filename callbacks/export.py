@@ -15,6 +15,7 @@ import numpy as np
 import pytorch_lightning as pl
 
 DEFAULT = "default"
+QAT = "onnx-int8-qat"  # what qat asks for
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
 MAX_SPLIT_BYTES = 256_000_000  # a stratified part of what is larger
 MAX_TIMEOUT = 1e6  # seconds, as export.py has it
@@ -90,7 +91,7 @@ class Export(pl.Callback):
 
         Args:
             run_folder: Where samples, bundle and log go.
-            check: Called with model, datamodule, `formats` and `fail_if_slower`; raises ValueError
+            check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
                 where they do not fit, and returns what a user should know beforehand.
             script: The project's export.py.
             allow_external_code: Passed on to the script.
@@ -117,7 +118,8 @@ class Export(pl.Callback):
             trainer.print(reason)
         elif self.check is not None:
             data = trainer.datamodule  # type: ignore[attr-defined]
-            note = self.check(pl_module.model, data, self.formats, self.fail_if_slower)
+            formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
+            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
             if note:
                 trainer.print(note)
 

@@ -101,6 +101,10 @@ def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> Non
     callback.bind(tmp_path, lambda *given: checked.append(given), script)
     callback.on_fit_start(trainer_of(), MODULE)
     assert checked == [("model", "data", "default", False)]
+    trained = Export(formats="onnx,int8", qat="on", fail_if_slower=True)
+    trained.bind(tmp_path, lambda *given: checked.append(given), script)
+    trained.on_fit_start(trainer_of(), MODULE)
+    assert checked[1] == ("model", "data", "onnx,int8,onnx-int8-qat", True)
 
     trainer = trainer_of()
     callback.bind(tmp_path, lambda *_: "no graph can hold this", script)
