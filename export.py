@@ -69,20 +69,33 @@ def write_samples_from_data(
 
     datamodule = rebuild_datamodule(checkpoint, root, allow_external_code)
     trained_on = read_checkpoint(checkpoint)["description"].get("fingerprint")
-    if (folder / VALIDATION).is_file() and datamodule.fingerprint != trained_on:
-        raise ValueError(
-            f"not the data that the checkpoint was trained on, so the samples in {folder} stay; to "
-            "prove the export on these data, name another folder by --samples"
-        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".samples-") as scratch:
         new = Path(scratch)
         write_samples(datamodule, new)
+        is_same = datamodule.fingerprint == trained_on or same_samples(new, folder)
+        if (folder / VALIDATION).is_file() and not is_same:
+            raise ValueError(
+                f"not the data that the checkpoint was trained on, so the samples in {folder} "
+                "stay; to prove the export on these data, name another folder by --samples"
+            )
         load = partial(load_checkpoint, checkpoint, allow_external_code)
         write_reference(load, new, new / "evaluation.npz")
         folder.mkdir(exist_ok=True)
         for path in new.iterdir():
             path.replace(folder / path.name)
+
+
+def same_samples(new: Path, folder: Path) -> bool:
+    """Whether a folder holds the same validation samples, as when the data were moved."""
+    import numpy as np
+
+    from exporters.candidate import read_samples
+
+    a, b = read_samples(new / VALIDATION), read_samples(folder / VALIDATION)
+    if a is None or b is None or a.keys() != b.keys():
+        return False
+    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def open_training_data(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:

@@ -460,6 +460,9 @@ def test_samples_are_made_from_the_data_of_the_run(
         export.write_samples_from_data(checkpoint, "same", False, tmp_path / "run" / "samples")
         with np.load(tmp_path / "run" / "samples" / "validation.npz") as file:
             assert len(file["targets"]) == 90
+    # the fingerprint also knows names of files; the samples tell that nothing else has changed
+    monkeypatch.setattr(type(export.rebuild_datamodule()), "fingerprint", "moved")
+    export.write_samples_from_data(checkpoint, "moved", False, tmp_path / "run" / "samples")
     names = {"validation.npz", "test.npz", "calibration.npz", "evaluation.npz"}
     assert set(content_of(tmp_path / "run" / "samples")) == names
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["samples"]
