@@ -6,6 +6,7 @@ for by name did not pass, or none did.
 """
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -25,6 +26,14 @@ from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
 
 VALIDATION = "validation.npz"
+
+
+class Output(Console):
+    """Where the table goes; the work goes on when its reader has stopped, as `head` does."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[str, Any]]:
@@ -128,7 +137,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no checkpoint at {arguments.ckpt}")
     folder = checkpoint.resolve().parent
     run = folder.parent if folder.name == "checkpoints" else folder
-    console = Console(highlight=False)
+    console = Output(highlight=False)
     names = (arguments.formats or choose("default")).names
     check_speed_limit(names, arguments.fail_if_slower)
     if unmade := set(arguments.requested or []) - {*names, QAT}:
@@ -187,7 +196,7 @@ def look_at_bundles(arguments: argparse.Namespace) -> int:
     """Prints what finished bundles can do; changes nothing."""
     from exporters.bundle_report import print_benchmark, print_comparison
 
-    console = Console(highlight=False)
+    console = Output(highlight=False)
     how = arguments.trust, arguments.timeout, console
     if arguments.benchmark is not None:
         print_benchmark(arguments.benchmark, *how)

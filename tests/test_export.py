@@ -1,6 +1,7 @@
 """export.py from a checkpoint alone: the bundle, the exit codes, and what is refused."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -508,6 +509,20 @@ def test_a_bundle_behind_a_link_is_replaced_and_the_link_stays(
     assert (bare / "export").is_symlink()
     assert list(read_manifest(bare / "shelf" / "bundle")["artifacts"]) == ["torchscript"]
     assert [path.name for path in (bare / "shelf").iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("asked", ["--requested=", "--samples=none"])
+def test_an_output_without_a_reader_stops_nothing(bare: Path, asked: str) -> None:
+    """`| true` ends before the first line comes; the exit code is that of the export."""
+    command = [sys.executable, PROJECT / "export.py", "--ckpt", bare / "best.ckpt", asked]
+    command += ["--formats", "torchscript", "--overwrite"]
+    shell = f"set -o pipefail; {shlex.join(map(str, command))} | true"
+    done = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=bare)
+    if asked == "--requested=":
+        assert (done.returncode, done.stderr) == (3, "")  # unverified, without samples
+        assert list(read_manifest(bare / "export")["artifacts"]) == ["torchscript"]
+    else:
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 
 def test_two_exports_of_one_run_are_one_message(
