@@ -27,7 +27,7 @@ from exporters.format_choice import QAT
 from exporters.manifest import artifact_entry, build_manifest
 from exporters.outcome import Outcome, restored
 from exporters.process import ChildError, run_child, start_server
-from exporters.verdict import FAILED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
+from exporters.verdict import FAILED, PASSED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
 from exporters.verify import prove, score_test
 
 TESTING = "testing"
@@ -101,9 +101,7 @@ class Pipeline:
         except ChildError as error:
             raise ValueError(str(error)) from error
         settings = self.settings
-        self.key = proven.key_of(
-            settings.checkpoint, settings.samples, self.reference, settings.limits
-        )
+        self.key = proven.key_of(settings.checkpoint, settings.samples, self.reference)
         stage = Stage(settings.output)
         try:
             dropped = self.keep_proven(description, stage)
@@ -136,12 +134,15 @@ class Pipeline:
                 continue
             known = None
             if name in EXPORTERS and format_module(name).unavailable(description) is None:
-                key = self.key and f"{self.key} "  # whatever its opset
+                key = self.key and f"{self.key} "  # whatever its opset and the limits then
                 known = proven.recall(self.settings.samples, key, name, whole_key=False)
-            if known is not None and stage.recover(name, known["files"]):
-                self.console.print(f"{name}: still proven, stays in the bundle")
-                self.outcomes[name] = restored(known)
-            else:
+            outcome = restored(known) if known is not None else None
+            if outcome is not None and outcome.evidence is not None:
+                outcome.verdict = judge(outcome.evidence, self.settings.limits)
+                if outcome.verdict.verdict == PASSED and stage.recover(name, outcome.files or {}):
+                    self.console.print(f"{name}: still proven, stays in the bundle")
+                    self.outcomes[name] = outcome
+            if name not in self.outcomes:
                 dropped.append(name)
         return dropped
 
@@ -183,7 +184,7 @@ class Pipeline:
         samples = self.settings.samples
         opset = self.settings.opset if name.startswith("onnx") else ""
         epochs = self.settings.qat_epochs if name == QAT else ""
-        key = self.key and f"{self.key} {opset} {epochs}"
+        key = self.key and f"{self.key} {opset} {epochs} {self.settings.limits}"
         known = proven.recall(samples, key, name)
         if known is not None and stage.recover(name, known["files"]):
             self.console.print(f"{name}: already proven, not made again")

@@ -8,22 +8,22 @@ in the bundle or in what an interrupted export left, have the hashes that were p
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from exporters.bundle import sha256_of, write_atomically
 from exporters.machine import library_versions
-from exporters.verdict import FAILED, Limits
+from exporters.verdict import FAILED
 
 RECORD = "proven.json"
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
-def key_of(
-    checkpoint: Path, samples: Path, reference: Mapping[str, Any], limits: Limits
-) -> str | None:
-    """One hash of all that a proof depends on; None where there is no reference to prove with."""
+def key_of(checkpoint: Path, samples: Path, reference: Mapping[str, Any]) -> str | None:
+    """One hash of all that a comparison depends on; None where there is nothing to compare with.
+
+    What a format is made with and judged by (opset, limits) is added by the caller.
+    """
     if not reference:
         return None
     calibration = samples / "calibration.npz"
@@ -31,7 +31,6 @@ def key_of(
         "checkpoint": sha256_of(checkpoint),
         "calibration": sha256_of(calibration) if calibration.is_file() else None,
         "reference": reference["sha256"],
-        "limits": asdict(limits),
         "versions": library_versions(LIBRARIES),
         "code": [sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))],
     }

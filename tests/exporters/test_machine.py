@@ -46,8 +46,7 @@ def test_another_build_of_a_library_has_a_version_too() -> None:
 def test_whoever_asks_gets_an_answer(tmp_path) -> None:
     """The record of what is proven, the flag of the opset, a checkpoint's description."""
     (tmp_path / "best.ckpt").write_bytes(b"weights")
-    limits = proven.Limits()
-    assert proven.key_of(tmp_path / "best.ckpt", tmp_path, {"sha256": "ab"}, limits)
+    assert proven.key_of(tmp_path / "best.ckpt", tmp_path, {"sha256": "ab"})
     with pytest.raises(export_flags.argparse.ArgumentTypeError, match=r"1\.2 \(onnxruntime-openv"):
         export_flags.opset("99")
     assert provenance.library_versions()["pytorch-lightning"] == "1.2 (lightning)"

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from exporters import pipeline as module
 from exporters.bundle import Stage
+from exporters.bundle_files import read_manifest
 from exporters.format_choice import QAT
 from exporters.outcome import Outcome
 from exporters.pipeline import Pipeline, Settings
@@ -21,6 +22,7 @@ from exporters.process import ChildError
 from exporters.verdict import Evidence, Limits, Verdict
 from tests.exporters import small_run
 from tests.exporters.other_networks import load_branching
+from tests.exporters.small_manifest import make_bundle
 
 PROBE = {"operators": ["convolution"], "decisions": []}
 
@@ -133,6 +135,30 @@ def test_a_limit_of_speed_is_not_kept_by_what_was_not_timed(
     assert found == verdicts | expected
     for name in expected:
         assert "not timed" in pipeline.outcomes[name].verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "stays"),
+    [
+        (Limits(), True),
+        (Limits(max_drop=2.0, max_drop_fp32=5.0), True),
+        (Limits(min_agreement=99.0), False),
+        (Limits(max_drop=0.5), False),
+    ],
+)
+def test_what_nobody_asked_for_stays_where_it_keeps_the_limits_of_now(
+    tmp_path: Path, limits: Limits, stays: bool
+) -> None:
+    bundle = make_bundle(tmp_path / "export")  # with onnx, here as if it were INT8
+    evidence = Evidence("int8", num_samples=1000, agreement=98.0, lost=8, correct=900, sqnr_db=30.0)
+    files = {"model.onnx": read_manifest(bundle)["files"]["model.onnx"]}
+    outcome = Outcome(Verdict("passed", []), evidence, files, {"notes": []})
+    pipeline = pipeline_of(tmp_path, bundle, ["pt2"])
+    (tmp_path / "samples").mkdir()
+    module.proven.remember(tmp_path / "samples", "k 18  earlier", "onnx", asdict(outcome))
+    pipeline.settings, pipeline.key = replace(pipeline.settings, limits=limits), "k"
+    dropped = pipeline.keep_proven({"probe": PROBE}, Stage(bundle))
+    assert (dropped, list(pipeline.outcomes)) == (([], ["onnx"]) if stays else (["onnx"], []))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -9,7 +9,6 @@ import pytest
 
 from exporters import proven
 from exporters.bundle import Stage, describe_files
-from exporters.verdict import Limits
 from tests.exporters.small_manifest import make_bundle
 
 REFERENCE = {"sha256": "ab"}
@@ -23,14 +22,14 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def key(files: Path, reference: dict = REFERENCE, limits: Limits | None = None) -> str | None:
-    return proven.key_of(files / "best.ckpt", files, reference, limits or Limits())
+def key(files: Path, reference: dict = REFERENCE) -> str | None:
+    return proven.key_of(files / "best.ckpt", files, reference)
 
 
 def test_the_key_changes_with_everything_that_a_proof_depends_on(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [key(files), key(files, {"sha256": "cd"}), key(files, limits=Limits(max_drop=2.0))]
+    keys = [key(files), key(files, {"sha256": "cd"})]
     (files / "calibration.npz").write_bytes(b"other samples")
     keys.append(key(files))
     (files / "best.ckpt").write_bytes(b"other weights")
