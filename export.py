@@ -6,7 +6,7 @@ for by name did not pass, or none did.
 """
 
 import argparse
-import importlib.metadata
+import os
 import signal
 import sys
 import tempfile
@@ -18,17 +18,22 @@ from typing import Any
 
 from rich.console import Console
 
-from exporters import DEFAULT_FORMATS, EXPORTERS, OPSET, OPSETS
+from exporters.bundle_place import SET_ASIDE
+from exporters.command_line import run_command
+from exporters.export_flags import export_parser
+from exporters.format_choice import QAT, check_speed_limit, choose
 from exporters.process import ChildError, run_child
-from exporters.runtime import OneLineParser, positive, run_command
-from exporters.verdict import Limits, exit_code
+from exporters.verdict import NOT_PROVEN, Limits, exit_code
 
-FORMAT_GROUPS = {
-    "default": DEFAULT_FORMATS,
-    "all": tuple(EXPORTERS),
-    "fp32": tuple(name for name in EXPORTERS if "int8" not in name),
-    "int8": tuple(name for name in EXPORTERS if "int8" in name),
-}
+VALIDATION = "validation.npz"
+
+
+class Output(Console):
+    """Where the table goes; the work goes on when its reader has stopped, as `head` does."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[str, Any]]:
@@ -62,10 +67,44 @@ def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: 
 def write_samples_from_data(
     checkpoint: Path, root: str, allow_external_code: bool, folder: Path
 ) -> None:
-    """Writes the samples of data in `root`."""
-    from callbacks.export import write_samples
+    """Writes the samples of data in `root`, once they are known to fit the checkpoint.
 
-    write_samples(rebuild_datamodule(checkpoint, root, allow_external_code), folder)
+    Raises:
+        ValueError: They do not, or would take the place of samples of other data.
+    """
+    from callbacks.export import write_samples
+    from exporters.evaluation import write_reference
+    from lightning_modules.deployed import read_checkpoint
+
+    datamodule = rebuild_datamodule(checkpoint, root, allow_external_code)
+    trained_on = read_checkpoint(checkpoint)["description"].get("fingerprint")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".samples-") as scratch:
+        new = Path(scratch)
+        write_samples(datamodule, new)
+        is_same = datamodule.fingerprint == trained_on or same_samples(new, folder)
+        if (folder / VALIDATION).is_file() and not is_same:
+            raise ValueError(
+                f"not the data that the checkpoint was trained on, so the samples in {folder} "
+                "stay; to prove the export on these data, name another folder by --samples"
+            )
+        load = partial(load_checkpoint, checkpoint, allow_external_code)
+        write_reference(load, new, new / "evaluation.npz")
+        folder.mkdir(exist_ok=True)
+        for path in new.iterdir():
+            path.replace(folder / path.name)
+
+
+def same_samples(new: Path, folder: Path) -> bool:
+    """Whether a folder holds the same validation samples, as when the data were moved."""
+    import numpy as np
+
+    from exporters.candidate import read_samples
+
+    a, b = read_samples(new / VALIDATION), read_samples(folder / VALIDATION)
+    if a is None or b is None or a.keys() != b.keys():
+        return False
+    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def open_training_data(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
@@ -82,63 +121,14 @@ def open_training_data(checkpoint: Path, root: str | None, allow_external_code: 
     return batches
 
 
-def formats(text: str) -> list[str]:
-    """Names divided by commas, or the name of a group."""
-    names = [name for part in text.split(",") for name in FORMAT_GROUPS.get(part, (part,))]
-    unknown = [name for name in names if name not in EXPORTERS]
-    if unknown or not names:
-        valid = ", ".join([*EXPORTERS, *FORMAT_GROUPS])
-        raise argparse.ArgumentTypeError(f"unknown format {', '.join(unknown)}; there are {valid}")
-    return list(dict.fromkeys(names))
-
-
-def opset(text: str) -> int:
-    """An ONNX opset that can be written and run here."""
-    low, high = OPSETS
-    if text.isdecimal() and low <= int(text) <= high:
-        return int(text)
-    torch, runtime = (importlib.metadata.version(name) for name in ("torch", "onnxruntime"))
-    raise argparse.ArgumentTypeError(
-        f"expected {low} to {high}, which PyTorch's exporter {torch} and ONNX Runtime {runtime} "
-        f"take, got {text}"
-    )
-
-
 def build_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="export.py", description=__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    task = parser.add_mutually_exclusive_group(required=True)
-    task.add_argument("--ckpt", type=Path, help="checkpoint of this project")
-    task.add_argument("--benchmark", type=Path, metavar="BUNDLE", help="only time its files here")
-    task.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
-        help="two bundles side by side")  # fmt: skip
-    add("--trust", action="store_true",
-        help="also run files of a bundle that can hold code (pt2, aoti)")  # fmt: skip
-    add("--formats", type=formats, help=f"default: {','.join(DEFAULT_FORMATS)}")
-    add("--requested", help="formats whose failure is exit code 3; default: those of --formats")
-    add("--output", type=Path, help="the bundle; default: export/ in the run folder")
-    add("--samples", type=Path, help="default: samples/ in the run folder")
-    add("--data.root", dest="root", help="take the samples from data in this folder")
-    add("--allow_external_code", action="store_true", help="allow classes outside this project")
-    limits = Limits()
-    add("--max_drop", type=float, default=limits.max_drop, help="points of accuracy INT8 may lose")
-    add("--max_drop_fp32", type=float, default=limits.max_drop_fp32, help="likewise for FP32")
-    add("--min_agreement", type=float, default=limits.min_agreement,
-        help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip
-    add("--fail_if_slower", action="store_true", help="INT8 slower than FP32 is a failure")
-    add("--opset", type=opset, default=OPSET, help="of the ONNX files")
-    add("--qat", choices=("off", "auto", "on"), default="off",
-        help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
-    add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")
-    add("--timeout", type=float, default=600.0, help="seconds for each step of each format")
-    add("--debug", action="store_true", help="show where in the code an error was raised")
-    return parser
+    return export_parser(str(__doc__))
 
 
 def export(arguments: argparse.Namespace) -> int:
     """Makes the bundle and prints its table."""
     from exporters.model_card import calibration_line
-    from exporters.pipeline import QAT, Pipeline, Settings
+    from exporters.pipeline import Pipeline, Settings
     from exporters.report import print_report
 
     # absolute, since a format's child may work in a scratch folder
@@ -147,41 +137,66 @@ def export(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no checkpoint at {arguments.ckpt}")
     folder = checkpoint.resolve().parent
     run = folder.parent if folder.name == "checkpoints" else folder
-    samples = (arguments.samples or run / "samples").absolute()
-    if arguments.root is not None:
-        sample_from_data(
-            checkpoint, arguments.root, arguments.allow_external_code, samples, arguments.timeout
-        )
-    names = arguments.formats or list(DEFAULT_FORMATS)
+    console = Output(highlight=False)
+    names = (arguments.formats or choose("default")).names
+    check_speed_limit(names, arguments.fail_if_slower)
+    if unmade := set(arguments.requested or []) - {*names, QAT}:
+        raise ValueError(f"--requested {','.join(sorted(unmade))}: not one of --formats")
+    samples = find_samples(arguments, checkpoint, run, console)
     output = (arguments.output or run / "export").absolute()
+    if output.is_symlink():  # the link stays, what it leads to is replaced
+        output = output.resolve()
     limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
     steps = arguments.timeout, arguments.qat, arguments.qat_epochs, arguments.opset
-    settings = Settings(checkpoint, names, samples, output, limits, *steps)
+    settings = Settings(checkpoint, names, samples, output, limits, *steps, arguments.overwrite)
     load = partial(load_checkpoint, checkpoint, arguments.allow_external_code)
     training = partial(
         open_training_data, checkpoint, arguments.root, arguments.allow_external_code
     )
-    console = Console(highlight=False)
     pipeline = Pipeline(settings, load, training, console)
     manifest = pipeline.run()
     print_report(manifest, console)
     console.print(calibration_line(manifest["calibration"]), markup=False)
     console.print(f"Bundle: {shortest(pipeline.placed)}", markup=False, soft_wrap=True)
     if pipeline.placed != settings.output:
-        console.print(f"The older bundle stays in {shortest(settings.output)}.", markup=False)
-    requested = arguments.formats or []
-    if arguments.requested is not None:
-        requested = [name for name in arguments.requested.split(",") if name]
-    if arguments.qat == "on":
-        requested = [*requested, QAT]
-    return exit_code(manifest["artifacts"], requested)
+        console.print(
+            f"The older bundle stays in {shortest(settings.output)}: {manifest[SET_ASIDE]} "
+            "(--overwrite replaces it).", markup=False, soft_wrap=True,
+        )  # fmt: skip
+        return NOT_PROVEN
+    wanted = arguments.requested
+    if wanted is None:
+        wanted = arguments.formats.requested(manifest["artifacts"]) if arguments.formats else []
+    return exit_code(manifest["artifacts"], wanted + [QAT] * (arguments.qat == "on"))
+
+
+def find_samples(
+    arguments: argparse.Namespace, checkpoint: Path, run: Path, console: Console
+) -> Path:
+    """The folder of the samples, made from data where --data.root is given.
+
+    Raises:
+        ValueError: There are none where --samples says.
+    """
+    samples = (arguments.samples or run / "samples").absolute()
+    if arguments.root is not None:
+        sample_from_data(
+            checkpoint, arguments.root, arguments.allow_external_code, samples, arguments.timeout
+        )
+    if arguments.samples is not None and not any(samples.glob("*.npz")):
+        what = f"has no {VALIDATION}" if samples.is_dir() else "is no folder"
+        raise ValueError(f"--samples {arguments.samples} {what}; a run writes it as samples/")
+    if not (samples / VALIDATION).is_file():
+        console.print(f"no {VALIDATION} in {shortest(samples)}: nothing can be proven",
+                      markup=False, soft_wrap=True)  # fmt: skip
+    return samples
 
 
 def look_at_bundles(arguments: argparse.Namespace) -> int:
     """Prints what finished bundles can do; changes nothing."""
     from exporters.bundle_report import print_benchmark, print_comparison
 
-    console = Console(highlight=False)
+    console = Output(highlight=False)
     how = arguments.trust, arguments.timeout, console
     if arguments.benchmark is not None:
         print_benchmark(arguments.benchmark, *how)
@@ -216,15 +231,11 @@ def sample_from_data(
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     command = look_at_bundles if arguments.ckpt is None else export
-    try:
-        return run_command(lambda: command(arguments), arguments.debug)
-    except KeyboardInterrupt:
-        print(
-            "error: interrupted; the old bundle is as it was, and the same command goes on from "
-            "what was proven",
-            file=sys.stderr,
-        )
-        return 130
+    interrupted = (
+        "interrupted; the old bundle is as it was, and the same command goes on from what was "
+        "proven"
+    )
+    return run_command(lambda: command(arguments), arguments.debug, interrupted)
 
 
 def leave(signal_number: int, frame: object) -> None:

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from exporters.bundle_files import MANIFEST, parse_manifest, sha256_of
+from exporters.command_line import run_command
 from exporters.runtime import (
     Predictor,
     parse_arguments,
     predict_parser,
     predict_with_bundle,
     report,
-    run_command,
 )
 from preprocessing.reader import make_reader
 
@@ -25,8 +26,25 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def find_temperature(checkpoint: Path) -> float | None:
+    """What calibrates a checkpoint's probabilities, as the bundle of its run says.
+
+    Returns:
+        None where no bundle of this very file is found.
+    """
+    folder = checkpoint.resolve().parent
+    run = folder.parent if folder.name == "checkpoints" else folder
+    try:
+        manifest = parse_manifest(run / "export" / MANIFEST)
+    except (ValueError, OSError):
+        return None
+    if manifest["checkpoint"]["sha256"] != sha256_of(checkpoint):
+        return None
+    return float(manifest["calibration"]["temperature"])
+
+
 def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
-    """Runs the checkpoint itself, in eager mode on the CPU; its temperature is not known yet."""
+    """Runs the checkpoint itself, in eager mode on the CPU, calibrated as its bundle is."""
     import torch
 
     from exporters.evaluation import tensor_runner
@@ -43,7 +61,16 @@ def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
     reader = make_reader(description["preprocessing"], files.__getitem__)
     names = [item["name"] for item in description["input_spec"]["inputs"]]
     infer = tensor_runner(module, names)
-    return report(Predictor(reader, infer, description["class_names"], 1.0), arguments)
+    temperature = find_temperature(arguments.model)
+    predictor = Predictor(reader, infer, description["class_names"], temperature or 1.0)
+    code = report(predictor, arguments)
+    if temperature is None:
+        print(
+            "note: probabilities are not calibrated: no bundle of this very checkpoint in export/ "
+            "of its run (export.py makes it)",
+            file=sys.stderr,
+        )
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -179,7 +179,7 @@ def test_and_export(
         if export:
             export.stop()
     if "wandb" in parts and folder:
-        parts["wandb"].log_bundle(folder / "export")
+        parts["wandb"].upload(folder / "export")
         parts["wandb"].finish()
     print(f"run folder: {folder}")
     return code
@@ -255,7 +255,7 @@ def bind_callbacks(
         checkpoints = folder / "checkpoints" if folder else None
         parts["checkpoint"].bind(checkpoints, signals, configuration["checkpoint_every"])
     if "export" in parts:
-        from exporters.spec import check_export
+        from exporters.fit_check import check_export
 
         external = configuration["allow_external_code"]
         parts["export"].bind(folder, check_export, PROJECT / "export.py", external)

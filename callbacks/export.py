@@ -15,8 +15,10 @@ import numpy as np
 import pytorch_lightning as pl
 
 DEFAULT = "default"
+QAT = "onnx-int8-qat"  # what qat asks for
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
 MAX_SPLIT_BYTES = 256_000_000  # a stratified part of what is larger
+MAX_TIMEOUT = 1e6  # seconds, as export.py has it
 UNKNOWN = -1
 LOG = "export.log"
 
@@ -35,11 +37,11 @@ class Export(pl.Callback):
     Args:
         enabled: Whether to export at all.
         formats: Names divided by commas, or default, all, fp32, int8. A format that is given here
-            and fails makes the exit code 3.
+            by its name and fails makes the exit code 3; of a group what can be made here is made.
         max_drop: Points of validation accuracy that INT8 may lose.
         max_drop_fp32: Likewise for float32 formats.
         min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
-        fail_if_slower: INT8 that is slower than FP32 in the same runtime fails.
+        fail_if_slower: INT8 that is slower than FP32 in the same runtime, or not timed, fails.
         qat: Whether to fine-tune a copy for INT8 (onnx-int8-qat): off, on, or auto, which does so
             only where INT8 without it fails.
         qat_epochs: Epochs of that fine-tuning.
@@ -58,19 +60,21 @@ class Export(pl.Callback):
         qat_epochs: Annotated[int, ">= 1"] = 3,
         timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
     ) -> None:
+        percents = {"max_drop": max_drop, "max_drop_fp32": max_drop_fp32,
+                    "min_agreement": min_agreement}  # fmt: skip
+        wrong = [f"--export.{name} {x:g}" for name, x in percents.items() if not 0 <= x <= 100]
+        if wrong or qat_epochs < 1 or not 1 <= timeout <= MAX_TIMEOUT:
+            raise ValueError(
+                f"--export: percents are 0 to 100, qat_epochs at least 1, timeout 1 to "
+                f"{MAX_TIMEOUT:g} seconds; got {', '.join(wrong) or (qat_epochs, timeout)}"
+            )
         self.enabled = enabled
         self.formats = formats
         self.fail_if_slower = fail_if_slower
         self.qat = qat
-        self.numbers = {
-            "max_drop": max_drop,
-            "max_drop_fp32": max_drop_fp32,
-            "min_agreement": min_agreement,
-            "qat_epochs": qat_epochs,
-            "timeout": timeout,
-        }
+        self.numbers = percents | {"qat_epochs": qat_epochs, "timeout": timeout}
         self.run_folder: Path | None = None
-        self.check: Callable[[Any, Any], str | None] | None = None
+        self.check: Callable[[Any, Any, str, bool], str | None] | None = None
         self.script: Path | None = None
         self.allow_external_code = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -79,7 +83,7 @@ class Export(pl.Callback):
     def bind(
         self,
         run_folder: Path | None,
-        check: Callable[[Any, Any], str | None],
+        check: Callable[[Any, Any, str, bool], str | None],
         script: Path,
         allow_external_code: bool = False,
     ) -> None:
@@ -87,8 +91,8 @@ class Export(pl.Callback):
 
         Args:
             run_folder: Where samples, bundle and log go.
-            check: Called with model and datamodule; raises ValueError where they do not fit, and
-                returns what a user should know beforehand.
+            check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
+                where they do not fit, and returns what a user should know beforehand.
             script: The project's export.py.
             allow_external_code: Passed on to the script.
         """
@@ -113,7 +117,9 @@ class Export(pl.Callback):
         if reason is not None:
             trainer.print(reason)
         elif self.check is not None:
-            note = self.check(pl_module.model, trainer.datamodule)  # type: ignore[attr-defined]
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
+            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
             if note:
                 trainer.print(note)
 

@@ -3,14 +3,16 @@
 Without a key the run is kept offline; nothing ever waits for a login.
 """
 
+import json
 import netrc
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlparse
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 MAX_TABLE_ROWS = 1000
@@ -25,13 +27,21 @@ class WandbReport(pl.Callback):
         project: Project of the run.
         log_samples: Also upload pictures of test samples. Off, so that no data leaves the machine
             unasked.
+        log_bundle: Whether to upload the exported bundle: auto does so for images; that of texts
+            holds their words as the vocabulary.
     """
 
     def __init__(
-        self, enabled: bool = True, project: str = "lightning-foundry", log_samples: bool = False
+        self,
+        enabled: bool = True,
+        project: str = "lightning-foundry",
+        log_samples: bool = False,
+        log_bundle: Literal["auto", "on", "off"] = "auto",
     ) -> None:
         self.project = project
         self.log_samples = log_samples
+        self.log_bundle = log_bundle
+        self.uploads_bundle = log_bundle == "on"
         self.rows: list[list[Any]] = []
         self.folder: Path | None = None
         self.run: Any = None
@@ -40,6 +50,23 @@ class WandbReport(pl.Callback):
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
+        self.uploads_bundle = self.wants_bundle(pl_module.description["kind"])
+
+    def wants_bundle(self, kind: str) -> bool:
+        """Whether the bundle of a model of "image" or "text" is uploaded."""
+        return self.log_bundle == "on" or (self.log_bundle == "auto" and kind == "image")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """What will leave the machine is said while it can still be changed."""
+        if self.run is None:
+            return
+        if self.uploads_bundle:
+            trainer.print("W&B gets the exported bundle (--wandb.log_bundle off keeps it here)")
+        elif self.log_bundle == "auto":
+            trainer.print(
+                "W&B does not get the exported bundle, which holds words of the texts "
+                "(--wandb.log_bundle on uploads it)"
+            )
 
     def on_test_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
@@ -88,14 +115,16 @@ class WandbReport(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         self.finish(exit_code=1)
 
-    def log_bundle(self, bundle: Path) -> None:
-        """Uploads the export folder as an artifact."""
-        if self.run is None or not bundle.is_dir():
+    def upload(self, bundle: Path) -> None:
+        """Makes the bundle's own files an artifact, if that is wanted; nothing else beside them."""
+        manifest = bundle / "manifest.json"
+        if self.run is None or not self.uploads_bundle or not manifest.is_file():
             return
         import wandb
 
         artifact = wandb.Artifact(name=f"bundle-{self.run.id}", type="model")
-        artifact.add_dir(str(bundle))
+        for name in (manifest.name, *json.loads(manifest.read_text(encoding="utf-8"))["files"]):
+            artifact.add_file(str(bundle / name), name=name)
         self.run.log_artifact(artifact)
 
     def finish(self, exit_code: int = 0) -> None:
@@ -113,15 +142,24 @@ def build_wandb_logger(folder: Path | None, project: str, experiment: str) -> Wa
     """
     os.environ.setdefault("WANDB_SILENT", "true")
     offline = os.environ.get("WANDB_MODE") == "offline" or not has_key()
+    name, save_dir = (folder.name, str(folder)) if folder else (None, ".")
+    run = None
+    if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+        run = start_run(project, experiment, name, save_dir, offline)
     return WandbLogger(
-        project=project,
-        name=folder.name if folder else None,
-        group=experiment,
-        id=folder.name if folder else None,
-        resume="allow",
-        save_dir=str(folder) if folder else ".",
-        offline=offline,
+        experiment=run, project=project, name=name, id=name, save_dir=save_dir, offline=offline
     )
+
+
+def start_run(project: str, group: str, name: str | None, save_dir: str, offline: bool) -> Any:
+    """The run that Lightning's logger would start, which passes a setting that wandb warns of."""
+    import wandb
+
+    run = wandb.init(project=project, group=group, name=name, id=name, resume="allow",
+                     dir=save_dir, mode="offline" if offline else None)  # fmt: skip
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return run
 
 
 def has_key() -> bool:

@@ -168,6 +168,7 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
         lambda: build_data(trial),
         lambda: check_batch_size(trial),
         lambda: check_strategy_of_frozen(trial),
+        lambda: check_export_formats(trial),
     ]
     if with_trainer:
         attempts.append(lambda: pl.Trainer(**trainer_arguments(trial) | QUIET))
@@ -223,6 +224,19 @@ def check_together(configuration: Configuration) -> None:
 def is_outside(experiment: str | None) -> bool:
     path = Path(experiment or "")
     return path.is_absolute() or ".." in path.parts
+
+
+def check_export_formats(configuration: Configuration) -> None:
+    """The names of formats, unless the callback that exports was deleted or is off."""
+    if "export" not in CALLBACKS or not configuration["export"]["enabled"]:
+        return
+    from exporters.format_choice import check_speed_limit, choose
+
+    settings = configuration["export"]
+    try:
+        check_speed_limit(choose(settings["formats"]).names, settings["fail_if_slower"])
+    except ValueError as error:
+        raise ValueError(f"--export.formats {settings['formats']}: {error}") from error
 
 
 def check_batch_size(configuration: Configuration) -> None:

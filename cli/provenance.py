@@ -2,9 +2,10 @@
 
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from exporters.machine import library_versions as installed
 
 PROJECT = Path(__file__).resolve().parents[1]
 PATHS = ("root", "cache_dir", "vocab", "vectors", "tokenizer")  # settings of data
@@ -13,7 +14,7 @@ TOKENIZERS = ("auto", "basic_english", "char", "bpe")
 
 def library_versions() -> dict[str, str]:
     """Version by package name."""
-    return {name: version(name) for name in ("torch", "pytorch-lightning", "torchmetrics", "numpy")}
+    return installed(("torch", "pytorch-lightning", "torchmetrics", "numpy"))
 
 
 def git_commit() -> str | None:

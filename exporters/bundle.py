@@ -1,4 +1,4 @@
-"""The bundle's folder: staged beside its place, proven, then put there in one rename.
+"""The bundle's folder: staged beside its place, proven, then put there by a rename.
 
 A format's file is made under `candidates/`; only with a verdict other than "failed" does it get its
 final name, else it goes to `rejected/` with the reason. A run that is killed leaves the old bundle
@@ -15,14 +15,26 @@ from typing import IO, Any
 
 from exporters import bundle_files, runtime
 from exporters.bundle_files import MANIFEST, sha256_of
+from exporters.bundle_place import (
+    REJECTED,
+    SET_ASIDE,
+    UNFINISHED,
+    exchange,
+    failed_folder,
+    older_manifest,
+    stage_folder,
+    sync,
+)
 from exporters.model_card import model_card
+from exporters.verdict import why_not_replace
+from preprocessing.reader import check_files
 
-__all__ = ["Stage", "check_output", "describe_files", "sha256_of", "write_atomically"]
+__all__ = ["Stage", "describe_files", "sha256_of", "write_atomically"]
 
 CANDIDATES = "candidates"
-REJECTED = "rejected"
 CARD = "README.md"
-BUNDLE_PARTS = ("answers.py", "bundle_files.py", "manifest.schema.json")  # what predict.py imports
+# what predict.py imports
+BUNDLE_PARTS = ("answers.py", "bundle_files.py", "command_line.py", "manifest.schema.json")
 
 
 @contextmanager
@@ -41,17 +53,6 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     sync(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """Makes a rename in a folder durable, where the system can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def describe_files(folder: Path, first: str) -> dict[str, dict[str, Any]]:
     """SHA-256 and bytes of every file in a folder; the named one first."""
     paths = sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: (p.name != first, p))
@@ -66,40 +67,20 @@ def has_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
     )
 
 
-def check_output(output: Path, needed_bytes: int) -> None:
-    """Finds out before any work whether the bundle can be written.
-
-    Raises:
-        ValueError: The place holds something else, cannot be written, or has too little space.
-    """
-    is_empty = not output.exists() or (output.is_dir() and not any(output.iterdir()))
-    if not is_empty and not (output / MANIFEST).is_file():
-        raise ValueError(f"{output} exists and is not a bundle: choose another --output")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        probe = output.parent / f".{output.name}.probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"cannot write to {output.parent}: {error.strerror}") from error
-    free = shutil.disk_usage(output.parent).free
-    if free < needed_bytes:
-        raise ValueError(
-            f"the export needs about {needed_bytes / 1e6:.0f} MB in {output.parent}, "
-            f"only {free / 1e6:.0f} MB are free"
-        )
-
-
 class Stage:
-    """A bundle being made, in `<output>.partial`."""
+    """A bundle being made, beside its place; `older` is the manifest of what lies there."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
-        self.folder = output.with_name(f"{output.name}.partial")
-        for left in self.folder.glob("*"):  # by an export that was interrupted
-            if left.name != CANDIDATES:
+        self.older = older_manifest(output)
+        self.renamed: list[Path] = []  # files of the user's whose names the bundle needs
+        self.folder = stage_folder(output)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / UNFINISHED).touch()
+        for left in self.folder.iterdir():  # by an export that was interrupted
+            if left.name not in (CANDIDATES, UNFINISHED):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-        (self.folder / CANDIDATES).mkdir(parents=True, exist_ok=True)
+        (self.folder / CANDIDATES).mkdir(exist_ok=True)
 
     def candidate(self, format_name: str) -> Path:
         """Where a format's files are made and proven."""
@@ -145,7 +126,12 @@ class Stage:
         (target / "reason.txt").write_text(text, encoding="utf-8")
 
     def add_runtime(self, kind: str, files: Mapping[str, str]) -> None:
-        """Copies the torch-free predictor and what its preprocessing needs."""
+        """Copies the torch-free predictor and what its preprocessing needs.
+
+        Raises:
+            ValueError: `files` holds something else than a tokenizer.
+        """
+        check_files(kind, files)
         shutil.copyfile(runtime.__file__, self.folder / "predict.py")
         here = Path(runtime.__file__).parent
         (self.folder / "exporters").mkdir()
@@ -161,14 +147,21 @@ class Stage:
             for source in (here.parent / "preprocessing").glob(pattern):
                 shutil.copyfile(source, target / source.name)
         for name, content in files.items():
-            (self.folder / Path(name).name).write_text(content, encoding="utf-8")
+            (self.folder / name).write_text(content, encoding="utf-8")
 
-    def finish(self, manifest: dict[str, Any]) -> Path:
+    def finish(self, manifest: dict[str, Any], overwrite: bool = False) -> Path:
         """Writes card and manifest over everything that is there, and puts the bundle in place.
 
+        Args:
+            overwrite: Also in place of an older one that proves more.
+
         Returns:
-            Where it is: beside an older bundle, as `<output>.failed`, where nothing was released.
+            Where it is: `<output>.failed` where it must not replace the older one.
         """
+        reason = None if overwrite or self.older is None else why_not_replace(self.older, manifest)
+        if reason is not None:
+            manifest[SET_ASIDE] = reason
+            self.output = failed_folder(self.output)
         shutil.rmtree(self.folder / CANDIDATES)
         manifest["files"] = self.describe()
         card = model_card(manifest)
@@ -176,14 +169,11 @@ class Stage:
         manifest["files"] = self.describe()
         manifest["manifest_sha256"] = bundle_files.manifest_sha256(manifest)
         for name in manifest["files"]:
-            with (self.folder / name).open("rb") as file:
+            with (self.folder / name).open("r+b") as file:  # Windows syncs no file opened to read
                 os.fsync(file.fileno())
         with write_atomically(self.folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=2, ensure_ascii=False).encode())
-        is_released = any(entry["file"] for entry in manifest["artifacts"].values())
-        if not is_released and (self.output / MANIFEST).is_file():
-            self.output = self.output.with_name(f"{self.output.name}.failed")
-        self.place()
+        self.renamed = exchange(self.folder, self.output)
         return self.output
 
     def describe(self) -> dict[str, dict[str, Any]]:
@@ -193,18 +183,8 @@ class Stage:
         return {
             name.as_posix(): {"sha256": sha256_of(path), "bytes": path.stat().st_size}
             for name, path in names.items()
-            if name.parts[0] != REJECTED
+            if name.parts[0] not in (REJECTED, UNFINISHED)
         }
-
-    def place(self) -> None:
-        """Swaps the new bundle in; the old one is removed only then."""
-        old = self.output.with_name(f"{self.output.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if self.output.exists():
-            self.output.replace(old)
-        self.folder.replace(self.output)
-        sync(self.output.parent)
-        shutil.rmtree(old, ignore_errors=True)
 
     def discard(self) -> None:
         """Removes a bundle that was not finished."""

@@ -1,7 +1,9 @@
-"""What kind of CPU this is: INT8 speed and the safe weight range depend on it."""
+"""What this machine is: its CPU, on which INT8's speed and safe range depend, and its libraries."""
 
+import importlib.metadata
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,24 @@ RELEVANT_FLAGS = (
     "i8mm",
     "sve",
 )
+IMPORTED_AS = {"pillow": "PIL"}  # others by their own name
+
+
+def library_versions(names: Iterable[str]) -> dict[str, str]:
+    """Version by name; what is not installed is left out."""
+    found = {name: library_version(name) for name in names}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def library_version(name: str) -> str | None:
+    """Of the package itself, or of another one that gives the same module, as onnxruntime-gpu."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        module = IMPORTED_AS.get(name, name.replace("-", "_"))
+    for other in importlib.metadata.packages_distributions().get(module, ()):
+        return f"{importlib.metadata.version(other)} ({other})"
+    return None
 
 
 def cpu_flags() -> list[str]:

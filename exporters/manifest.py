@@ -1,20 +1,17 @@
 """The manifest: everything a bundle says about itself, as plain JSON values."""
 
-import importlib.metadata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exporters.bundle import sha256_of
 from exporters.bundle_files import MANIFEST_VERSION
 from exporters.candidate import format_module
-from exporters.machine import describe_machine
+from exporters.machine import describe_machine, library_versions
+from exporters.outcome import Outcome
 from exporters.report import recommendation
 from exporters.verdict import FAILED, PAYS, Evidence, pays, recommend
-
-if TYPE_CHECKING:
-    from exporters.pipeline import Outcome
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "pillow", "tokenizers")
 FROM_DESCRIPTION = (
@@ -66,7 +63,7 @@ def build_manifest(
         "artifacts": artifacts,
         "recommended": recommend(artifacts),
         "machine": describe_machine(),
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": library_versions(LIBRARIES),
     }
     manifest["recommendation"] = recommendation(manifest)
     return manifest
@@ -83,7 +80,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {f"data.{k}": data[k] for k in ("name", "batch_size") if k in data} | flat
 
 
-def artifact_entry(name: str, outcome: "Outcome") -> dict[str, Any]:
+def artifact_entry(name: str, outcome: Outcome) -> dict[str, Any]:
     """What the manifest says about one format."""
     module = format_module(name)
     evidence = outcome.evidence
@@ -128,7 +125,7 @@ def comparison(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def notes(outcome: "Outcome") -> list[str]:
+def notes(outcome: Outcome) -> list[str]:
     """What a reader should know though it decides nothing."""
     found = [str(note) for note in (outcome.details or {}).get("notes", [])]
     evidence = outcome.evidence

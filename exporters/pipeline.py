@@ -10,23 +10,26 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from exporters import OPSET, proven
+from exporters import EXPORTERS, OPSET, proven
 from exporters.benchmark import EAGER, benchmark, memory_of, summarise
-from exporters.bundle import Stage, check_output
+from exporters.bundle import Stage
+from exporters.bundle_place import check_output, held, settle
 from exporters.candidate import Loader, Options, TrainingSource, format_module, make
 from exporters.evaluation import write_reference
+from exporters.format_choice import QAT
 from exporters.manifest import artifact_entry, build_manifest
+from exporters.outcome import Outcome, restored
 from exporters.process import ChildError, run_child, start_server
-from exporters.verdict import FAILED, UNAVAILABLE, Evidence, Limits, Verdict, judge
+from exporters.verdict import FAILED, PASSED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
 from exporters.verify import prove, score_test
 
-QAT = "onnx-int8-qat"
 TESTING = "testing"
 SPARE_BYTES = 50_000_000
 
@@ -44,22 +47,7 @@ class Settings:
     qat: str = "off"  # "on", or "auto": where INT8 without it fails
     qat_epochs: int = 3
     opset: int = OPSET
-
-
-@dataclass
-class Outcome:
-    """What is known about one format."""
-
-    verdict: Verdict
-    evidence: Evidence | None = None
-    files: dict[str, dict[str, Any]] | None = None  # as hashed when written, the model first
-    details: dict[str, Any] | None = None
-    seconds: float | None = None
-    latency: list[dict[str, Any]] | None = None
-    memory_mb: float | None = None
-    time_score: float | None = None
-    test: dict[str, Any] | None = None  # scores on the test split
-    log: str = ""
+    overwrite: bool = False  # a bundle that proves more
 
 
 class Pipeline:
@@ -94,7 +82,9 @@ class Pipeline:
         start_server()
         logs = Path(tempfile.mkdtemp(prefix="export-"))
         try:
-            return self.run_logged(logs)
+            with held(settings.output):
+                settle(settings.output)  # an exchange that was killed
+                return self.run_logged(logs)
         except OSError as error:
             raise ValueError(f"cannot write the bundle: {error}") from error
         finally:
@@ -111,11 +101,10 @@ class Pipeline:
         except ChildError as error:
             raise ValueError(str(error)) from error
         settings = self.settings
-        self.key = proven.key_of(
-            settings.checkpoint, settings.samples, self.reference, settings.limits
-        )
+        self.key = proven.key_of(settings.checkpoint, settings.samples, self.reference)
         stage = Stage(settings.output)
         try:
+            dropped = self.keep_proven(description, stage)
             for name in self.settings.formats:
                 self.outcomes[name] = self.make_and_prove(name, description, stage)
             if self.wants_qat():
@@ -126,11 +115,47 @@ class Pipeline:
                 self.settings.checkpoint, description, self.reference, eager, self.entries()
             )
             stage.add_runtime(description["kind"], description.get("files") or {})
-            self.placed = stage.finish(manifest)
+            self.placed = stage.finish(manifest, settings.overwrite)
+            self.say_what_went(dropped, stage)
             return manifest
         except Exception:  # an interrupted export leaves what it has proven to the next one
             stage.discard()
             raise
+
+    def keep_proven(self, description: dict[str, Any], stage: Stage) -> list[str]:
+        """Takes over formats of the older bundle that nobody asked for now; names what it cannot.
+
+        They come before all that is made: other formats are made of them, or compared with them.
+        """
+        dropped = []
+        older = stage.older["artifacts"] if stage.older is not None else {}
+        for name, entry in older.items():
+            if entry["file"] is None or name in self.settings.formats:
+                continue
+            known = None
+            if name in EXPORTERS and format_module(name).unavailable(description) is None:
+                key = self.key and f"{self.key} "  # whatever its opset and the limits then
+                known = proven.recall(self.settings.samples, key, name, whole_key=False)
+            outcome = restored(known) if known is not None else None
+            if outcome is not None and outcome.evidence is not None:
+                outcome.verdict = judge(outcome.evidence, self.settings.limits)
+                if outcome.verdict.verdict == PASSED and stage.recover(name, outcome.files or {}):
+                    self.console.print(f"{name}: still proven, stays in the bundle")
+                    self.outcomes[name] = outcome
+            if name not in self.outcomes:
+                dropped.append(name)
+        return dropped
+
+    def say_what_went(self, dropped: list[str], stage: Stage) -> None:
+        """Names what an exchange has changed beside what was asked for."""
+        say = partial(self.console.print, markup=False, soft_wrap=True)
+        if dropped and self.placed == self.settings.output:
+            say(
+                f"no longer in the bundle: {', '.join(dropped)} (not proven for this checkpoint, "
+                "these samples, limits and library versions; --formats makes them again)"
+            )
+        for path in stage.renamed:
+            say(f"kept as {path}: its name is one of the bundle's")
 
     def wants_qat(self) -> bool:
         """Whether INT8 with training is asked for, or called for by the failure without it."""
@@ -159,12 +184,11 @@ class Pipeline:
         samples = self.settings.samples
         opset = self.settings.opset if name.startswith("onnx") else ""
         epochs = self.settings.qat_epochs if name == QAT else ""
-        key = self.key and f"{self.key} {opset} {epochs}"
+        key = self.key and f"{self.key} {opset} {epochs} {self.settings.limits}"
         known = proven.recall(samples, key, name)
         if known is not None and stage.recover(name, known["files"]):
             self.console.print(f"{name}: already proven, not made again")
-            verdict, evidence = Verdict(**known.pop("verdict")), Evidence(**known.pop("evidence"))
-            return Outcome(verdict, evidence, **known)
+            return restored(known)
         reasons: list[str] = []  # of the attempt before
         for attempt in itertools.count():
             stage.clear(name)
@@ -204,14 +228,24 @@ class Pipeline:
         return Outcome(verdict, evidence, made["files"], made["details"], seconds)
 
     def proven_onnx(self, stage: Stage) -> Path | None:
-        """The FP32 ONNX file, once it has not failed."""
+        """The FP32 ONNX file, once it has not failed; one that stayed may have another opset."""
         outcome = self.outcomes.get("onnx")
-        if outcome is None or outcome.files is None or outcome.verdict.verdict == FAILED:
+        if outcome is None or outcome.files is None or outcome.evidence is None:
+            return None
+        found = outcome.evidence.read_back.get("opset")
+        if outcome.verdict.verdict == FAILED or found != self.settings.opset:
             return None
         return stage.candidate("onnx") / next(iter(outcome.files))
 
     def measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
-        """Test scores, latency and memory of what has not failed; a fault costs figures only."""
+        """Test scores, latency and memory of what has not failed, and what follows from them."""
+        eager = self.try_to_measure(description, stage)
+        for outcome in self.outcomes.values():
+            outcome.verdict = judge_speed(outcome.verdict, outcome.evidence, self.settings.limits)
+        return eager
+
+    def try_to_measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
+        """A fault costs figures only."""
         paths = {
             name: stage.candidate(name) / next(iter(outcome.files))
             for name, outcome in self.outcomes.items()
@@ -261,4 +295,6 @@ class Pipeline:
                 stage.accept(name, outcome.files)
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        return {name: artifact_entry(name, outcome) for name, outcome in self.outcomes.items()}
+        """One a format, in the order of all formats."""
+        names = [name for name in EXPORTERS if name in self.outcomes]
+        return {name: artifact_entry(name, self.outcomes[name]) for name in names}

@@ -6,24 +6,24 @@ in the bundle or in what an interrupted export left, have the hashes that were p
 """
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from exporters.bundle import sha256_of, write_atomically
-from exporters.verdict import FAILED, Limits
+from exporters.machine import library_versions
+from exporters.verdict import FAILED
 
 RECORD = "proven.json"
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
-def key_of(
-    checkpoint: Path, samples: Path, reference: Mapping[str, Any], limits: Limits
-) -> str | None:
-    """One hash of all that a proof depends on; None where there is no reference to prove with."""
+def key_of(checkpoint: Path, samples: Path, reference: Mapping[str, Any]) -> str | None:
+    """One hash of all that a comparison depends on; None where there is nothing to compare with.
+
+    What a format is made with and judged by (opset, limits) is added by the caller.
+    """
     if not reference:
         return None
     calibration = samples / "calibration.npz"
@@ -31,17 +31,21 @@ def key_of(
         "checkpoint": sha256_of(checkpoint),
         "calibration": sha256_of(calibration) if calibration.is_file() else None,
         "reference": reference["sha256"],
-        "limits": asdict(limits),
-        "versions": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "versions": library_versions(LIBRARIES),
         "code": [sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def recall(samples: Path, key: str | None, format_name: str) -> dict[str, Any] | None:
-    """What was recorded about a format under this key."""
+def recall(
+    samples: Path, key: str | None, format_name: str, whole_key: bool = True
+) -> dict[str, Any] | None:
+    """What was recorded about a format under this key, or under one that begins with it."""
     entry = read(samples).get(format_name)
-    return entry["outcome"] if entry is not None and entry["key"] == key else None
+    if entry is None or key is None:
+        return None
+    fits = entry["key"] == key if whole_key else entry["key"].startswith(key)
+    return entry["outcome"] if fits else None
 
 
 def remember(samples: Path, key: str | None, format_name: str, outcome: dict[str, Any]) -> None:

@@ -8,14 +8,12 @@ N batch, K classes.
 """
 
 import argparse
-import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +26,7 @@ from exporters.bundle_files import (  # noqa: E402
     read_manifest,
     unexpected_files,
 )
+from exporters.command_line import OneLineParser, positive, run_command, share  # noqa: E402
 from preprocessing.reader import Reader, make_reader  # noqa: E402
 from preprocessing.sources import STANDARD_INPUT, Sample, find_samples  # noqa: E402
 from preprocessing.table_flags import (  # noqa: E402
@@ -182,6 +181,7 @@ def say(note: str) -> None:
 def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
     """Prints answers on stdout, faults and notes on stderr; 1 where a sample has no answer."""
     faults = 0
+    arguments.top_k = min(arguments.top_k, len(predictor.class_names))  # there are no more
 
     def answered() -> Iterator[Prediction]:
         nonlocal faults
@@ -199,33 +199,6 @@ def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
 
 
 # ---- command line ----------------------------------------------------------------------
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Answers a wrong argument with one line, the nearest valid flag, and exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        wrong = next((word for word in message.split() if word.startswith("--")), "")
-        near = difflib.get_close_matches(wrong.split("=")[0], self._option_string_actions, 1)
-        hint = f"; did you mean {near[0]}?" if near and "unrecognized" in message else ""
-        self.exit(2, f"error: {message}{hint}\n")
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
-def share(text: str) -> float:
-    """A probability."""
-    try:
-        if 0 <= float(text) <= 1:
-            return float(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"expected a probability from 0 to 1, got {text!r}")
 
 
 def predict_parser(description: str) -> argparse.ArgumentParser:
@@ -254,6 +227,11 @@ def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         parser.error(f"nothing to predict for: give files, folders, --text or {STANDARD_INPUT}")
     if problem := table_flag_problem(arguments):
         parser.error(problem)
+    cpus = os.cpu_count() or 1
+    if arguments.threads is not None and arguments.threads > cpus:  # each costs time to start
+        print(f"note: --threads {arguments.threads}: taking {cpus}, as many as there are CPUs",
+              file=sys.stderr)  # fmt: skip
+        arguments.threads = cpus
     return arguments
 
 
@@ -273,23 +251,6 @@ def predict_with_bundle(arguments: argparse.Namespace, bundle: Path) -> int:
     temperature = manifest["calibration"]["temperature"]
     predictor = Predictor(reader, session_infer(session), manifest["class_names"], temperature)
     return report(predictor, arguments)
-
-
-def run_command(command: Callable[[], int], debug: bool = False) -> int:
-    """Turns what a user can cause into one line on stderr and exit code 1; `debug` adds a trace."""
-    sys.stdout.reconfigure(  # type: ignore[union-attr]
-        encoding="utf-8", errors="backslashreplace"
-    )
-    try:
-        return command()
-    except BrokenPipeError:  # the reader of our output has stopped, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ValueError, TypeError, OSError) as error:
-        if debug:
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
-        return 1
 
 
 def main() -> int:

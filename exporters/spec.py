@@ -8,9 +8,7 @@ length, and the inputs of shape [batch, length] are padded with 0 at the end.
 N batch, L tokens, K classes.
 """
 
-import copy
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from exporters.program import graph_unavailable, probe
-
-GRAPH_FORMATS = ("pt2", "onnx", "onnx-int8", "aoti")
 EXAMPLE_BATCH = 2  # a batch of 1 would be specialised: the file would run only batch 1
 EXAMPLE_LENGTH = 7
 DTYPES = ("uint8", "int64", "float32")
@@ -142,81 +137,6 @@ class ExportSpec:
                     f"{origin}: expected {item.describe()}, "
                     f"found {array.dtype} [{','.join(map(str, array.shape))}]"
                 )
-
-
-def check_export(module: nn.Module, datamodule: Any) -> str | None:
-    """What the fit checks before it starts: `check` with what the datamodule says and shows.
-
-    Returns:
-        What a user should know before training: formats that this network will not have.
-
-    Raises:
-        ValueError: The module cannot be exported as the datamodule describes it.
-    """
-    inputs, _ = datamodule.example_batch()
-    example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    spec = ExportSpec.from_json(datamodule.input_spec)
-    return check(module, spec, example, len(datamodule.class_names))
-
-
-def check(
-    module: nn.Module,
-    spec: ExportSpec,
-    example: Sequence[Tensor] | None = None,
-    num_classes: int | None = None,
-) -> str | None:
-    """Runs a copy of the module as an exporter would; meant for the start of the fit.
-
-    Args:
-        module: The deployable module (raw input -> logits); left as it is.
-        spec: What the datamodule says goes in.
-        example: One tensor an input, batch of at least 2; None makes one.
-        num_classes: K that the logits must have.
-
-    Returns:
-        Why formats that are a graph cannot be made; None where all can.
-
-    Raises:
-        ValueError: Signature, example or output do not fit; the message says what was expected.
-    """
-    parameters = list(inspect.signature(module.forward).parameters)
-    if parameters != spec.names:
-        raise ValueError(
-            f"export: forward of {type(module).__name__} takes ({', '.join(parameters)}), but the "
-            f"datamodule's input_spec gives ({', '.join(spec.names)}): names and order must agree"
-        )
-    inputs = tuple(spec.example() if example is None else example)
-    if len(inputs) != len(spec.names):
-        raise ValueError(f"export: {len(inputs)} example tensors for {', '.join(spec.names)}")
-    arrays = (tensor.detach().cpu().numpy() for tensor in inputs)
-    spec.check_arrays(dict(zip(spec.names, arrays, strict=True)), "export: example_batch()")
-    if len(inputs[0]) < EXAMPLE_BATCH:
-        raise ValueError("export: the example needs a batch of at least 2 (1 would be specialised)")
-    copied = copy.deepcopy(module).cpu().float().eval()
-    on_cpu = [tensor.detach().cpu() for tensor in inputs]
-    logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
-    check_logits(logits, len(inputs[0]), num_classes)
-    reason = graph_unavailable({"probe": found})
-    return reason and f"export: {', '.join(GRAPH_FORMATS)} will be unavailable: {reason}"
-
-
-def check_logits(logits: object, batch: int, num_classes: int | None) -> None:
-    """Refuses an output that is not finite logits [N,K].
-
-    Raises:
-        ValueError: What was found instead.
-    """
-    classes = "K" if num_classes is None else str(num_classes)
-    if not isinstance(logits, Tensor):
-        raise ValueError(
-            f"export: forward returns {type(logits).__name__}, expected one tensor "
-            f"of logits [{batch},{classes}]"
-        )
-    shape = list(logits.shape)
-    if len(shape) != 2 or shape[0] != batch or num_classes not in (None, shape[1]):
-        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{classes}]")
-    if not bool(torch.isfinite(logits).all()):
-        raise ValueError("export: the logits are not finite on the example")
 
 
 def assert_exportable(module: nn.Module) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner, tensor_runner
+from exporters.process import one_line
 from exporters.spec import ExportSpec
 
 FILE = "model.pt"
@@ -56,6 +57,17 @@ def to_script(module: nn.Module, example: tuple[Tensor, ...]) -> tuple[Any, str]
     except RuntimeError as error:
         line = str(error).strip().splitlines()[0]
         return traced, f"traced, and a branch may be frozen (scripting failed: {line})"
+
+
+def fault(module: nn.Module, example: tuple[Tensor, ...]) -> str | None:
+    """Why a module cannot be traced: found by trying, since what never runs is read as well."""
+    try:
+        with warnings.catch_warnings():
+            ignore_deprecation()
+            to_script(module, example)
+    except Exception as error:  # of the network's own code, so of any type
+        return f"{one_line(error)} (TorchScript evaluates every property of a module)"
+    return None
 
 
 def read_back(path: Path, spec: ExportSpec) -> dict[str, Any]:

@@ -16,6 +16,7 @@ PASSED = "passed"
 FAILED = "failed"
 UNVERIFIED = "unverified"
 UNAVAILABLE = "unavailable"
+NOT_PROVEN = 3  # the exit code
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,15 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if limits.fail_if_slower and evidence.slowdown is not None and evidence.slowdown > 1:
         reasons.append(f"{evidence.slowdown:.2f}x the time of FP32 in the same runtime")
     return Verdict(FAILED if reasons else PASSED, reasons)
+
+
+def judge_speed(verdict: Verdict, evidence: Evidence | None, limits: Limits) -> Verdict:
+    """The verdict after the timing: a limit of speed is kept only by what was timed."""
+    if not limits.fail_if_slower or evidence is None or evidence.precision != "int8":
+        return verdict
+    if evidence.slowdown is not None or verdict.verdict != PASSED:
+        return verdict
+    return Verdict(FAILED, ["not timed against FP32, as --fail_if_slower asks for"])
 
 
 def fp32_faults(evidence: Evidence) -> list[str]:
@@ -185,7 +195,29 @@ def recommend(artifacts: Mapping[str, Mapping[str, Any]]) -> str | None:
     return min(passed, key=rank)
 
 
+def why_not_replace(older: Mapping[str, Any], newer: Mapping[str, Any]) -> str | None:
+    """Why a bundle must stay as it is: what is proven is replaced only by what is proven.
+
+    Args:
+        older: The manifest of the bundle that is there.
+        newer: That of the one made now, with an entry for each format that was asked for.
+
+    Returns:
+        None where the newer one may replace it.
+    """
+    proven = [name for name, entry in older["artifacts"].items() if entry["verdict"] == PASSED]
+    passed = [name for name, entry in newer["artifacts"].items() if entry["verdict"] == PASSED]
+    had, has = (any(e["file"] for e in m["artifacts"].values()) for m in (older, newer))
+    if proven and not passed:
+        return f"{', '.join(proven)} proven there, nothing here"
+    if had and not has:
+        return "no format could be released"
+    same = older["checkpoint"]["sha256"] == newer["checkpoint"]["sha256"]
+    lost = [name for name in proven if name in newer["artifacts"] and name not in passed]
+    return f"{', '.join(lost)} proven there, not here" if same and lost else None
+
+
 def exit_code(artifacts: Mapping[str, Mapping[str, Any]], requested: list[str]) -> int:
     """3 where nothing passed, or a format that was asked for by name did not; else 0."""
     passed = [name for name, entry in artifacts.items() if entry["verdict"] == PASSED]
-    return 0 if passed and all(name in passed for name in requested) else 3
+    return 0 if passed and all(name in passed for name in requested) else NOT_PROVEN

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.networks import NETWORKS
+from preprocessing.reader import TOKENIZER, check_files
 
 DESCRIPTION_FORMAT = 1
 STATE_PREFIX = "model."
@@ -198,7 +199,23 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path} was not written by this project: missing or of another type is "
             f"{', '.join(wrong)}"
         )
+    check_brought(path, description)
     return checkpoint
+
+
+def check_brought(path: Path, description: Mapping[str, Any]) -> None:
+    """Refuses files that a checkpoint brings beside its tokenizer.
+
+    Raises:
+        ValueError: With the names.
+    """
+    try:
+        check_files(description["kind"], description["files"] or {})
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
+    tokenizer = description["preprocessing"].get("tokenizer")
+    if description["kind"] == "text" and tokenizer != TOKENIZER:
+        raise ValueError(f"{path} names another tokenizer: {tokenizer!r}, not {TOKENIZER!r}")
 
 
 def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from preprocessing.sources import MAX_CHARACTERS
 
 TEXT_EXTENSIONS = (".txt",)
+TOKENIZER = "tokenizer.json"  # the only file that a model brings along, and only one of texts
 STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it
 
 
@@ -28,6 +29,19 @@ class Reader:
     read: Callable[[str | Path], Any]
     collate: Callable[[list[Any]], dict[str, np.ndarray]]
     counts: Counter[str] = field(default_factory=Counter)  # of what was odd though it was answered
+
+
+def check_files(kind: str, files: Mapping[str, object]) -> None:
+    """Refuses what comes with a model beside its tokenizer: in a bundle it could be code that runs.
+
+    Raises:
+        ValueError: Names that no model of this kind needs, or the tokenizer is missing.
+    """
+    needed = {TOKENIZER} if kind == "text" else set()
+    if foreign := [name for name in files if name not in needed]:
+        raise ValueError(f"brings files that no model needs: {', '.join(map(repr, foreign))}")
+    if any(not isinstance(files.get(name), str) for name in needed):
+        raise ValueError(f"lacks its {TOKENIZER}, which a model of texts needs")
 
 
 def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str]) -> Reader:

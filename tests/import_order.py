@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 
 # An area is a package; `networks`, inside lightning_modules, and what of exporters is copied into
 # every bundle, are areas of their own.
-COPIED = {PurePosixPath("exporters", n) for n in ("answers.py", "bundle_files.py", "runtime.py")}
+COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
+COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
     "callbacks",

@@ -1,7 +1,7 @@
 """export.py from a checkpoint alone: the bundle, the exit codes, and what is refused."""
 
-import argparse
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,10 +16,13 @@ import pytest
 import torch
 
 import export
-from exporters import DEFAULT_FORMATS
-from exporters import bundle as bundle_module
+from datamodules.image_splits import ImageSplits
+from exporters import DEFAULT_FORMATS, bundle_place
 from exporters.bundle_files import read_manifest
+from exporters.bundle_place import UNFINISHED, held
 from tests.exporters import small_run
+from tests.exporters.small_manifest import make_bundle
+from tests.tiny import TinyImages
 
 PROJECT = Path(export.__file__).parent
 
@@ -161,6 +164,7 @@ def test_what_is_proven_is_not_made_again(
     shutil.copytree(run, copy)
     arguments = ["--ckpt", str(copy / small_run.CHECKPOINT), "--formats", "onnx,onnx-int8"]
     (copy / "export").rename(copy / "export.partial")
+    (copy / "export.partial" / UNFINISHED).touch()
     (copy / "export.partial" / "candidates" / "onnx").mkdir(parents=True)
     for name in ("onnx/model.onnx", "leftover"):  # as far as it came when it was killed
         shutil.copyfile(
@@ -279,7 +283,7 @@ def test_a_full_disk_is_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")(100, 99, 1_000_000)  # noqa: PYI024
-    monkeypatch.setattr(bundle_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(bundle_place.shutil, "disk_usage", lambda _: usage)
     message = fails(capsys, "--ckpt", run / small_run.CHECKPOINT, "--output", tmp_path / "export")
     assert "the export needs about" in message
     assert "only 1 MB are free" in message
@@ -291,9 +295,16 @@ def test_a_full_disk_is_one_line(
         ([], "one of the arguments --ckpt --benchmark --compare is required"),
         (["--ckpt", "a", "--benchmark", "b"], "not allowed with argument --ckpt"),
         (["--compare", "a"], "expected 2 arguments"),
-        (["--ckpt", "a", "--formats", "onxx"], "unknown format onxx; there are torchscript"),
+        (["--ckpt", "a", "--formats", "onxx"], "unknown format 'onxx'; there are torchscript"),
         (["--ckpt", "a", "--max_dorp", "1"], "did you mean --max_drop?"),
-        (["--ckpt", "a", "--timeout", "soon"], "invalid float value: 'soon'"),
+        (["--ckpt", "a", "--timeout", "soon"], "expected a number from 1 to 1e+06, got 'soon'"),
+        (["--ckpt", "a", "--timeout", "inf"], "expected a number from 1 to 1e+06, got 'inf'"),
+        (["--ckpt", "a", "--timeout", "0"], "expected a number from 1 to 1e+06, got '0'"),
+        (["--ckpt", "a", "--max_drop=-5"], "expected a number from 0 to 100, got '-5'"),
+        (["--ckpt", "a", "--max_drop", "nan"], "expected a number from 0 to 100, got 'nan'"),
+        (["--ckpt", "a", "--max_drop_fp32", "101"], "expected a number from 0 to 100, got '101'"),
+        (["--ckpt", "a", "--min_agreement", "1000"], "from 0 to 100, got '1000'"),
+        (["--ckpt", "a", "--requested", "onxx"], "unknown format 'onxx'; there are torchscript"),
         (["--ckpt", "a", "--opset", "17"], "expected 18 to 25, which PyTorch's exporter"),
         (["--ckpt", "a", "--opset", "26"], f"and ONNX Runtime {version('onnxruntime')} take, got"),
         (["--ckpt", "a", "--opset", "new"], "expected 18 to 25"),
@@ -308,6 +319,19 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--formats", "int8", "--fail_if_slower"], "timed against onnx: add it to --formats"),
+        (["--formats", "onnx", "--requested", "onnx,aoti"], "--requested aoti: not one of"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_before_any_work(
+    run: Path, capsys: pytest.CaptureFixture, arguments: list[str], message: str
+) -> None:
+    assert message in fails(capsys, "--ckpt", run / small_run.CHECKPOINT, *arguments)
 
 
 @pytest.mark.parametrize("flags", [["--benchmark"], ["--compare", "elsewhere"]])
@@ -345,25 +369,178 @@ def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
             assert model.opset_import[0].version == int(opset)
 
 
-def test_format_groups() -> None:
-    assert export.formats("default") == list(DEFAULT_FORMATS)
-    assert export.formats("onnx,onnx-int8,onnx") == ["onnx", "onnx-int8"]
-    assert "onnx-int8" not in export.formats("fp32")
-    with pytest.raises(argparse.ArgumentTypeError):
-        export.formats("")
+# ---- what is proven, and what would take its place -----------------------------------------------
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def bare(run: Path, tmp_path: Path) -> Path:
+    """A checkpoint without samples, and a bundle that an export has proven."""
+    shutil.copyfile(run / small_run.CHECKPOINT, tmp_path / "best.ckpt")
+    make_bundle(tmp_path / "export", b"proven")
+    return tmp_path
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript is absent there")
-def test_without_samples_a_file_is_unverified(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+def test_without_samples_a_file_is_unverified_and_replaces_nothing_proven(
+    bare: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", tmp_path / "none"]
-    arguments += ["--output", tmp_path / "export", "--formats", "torchscript", "--requested", ""]
-    assert export.main([str(argument) for argument in arguments]) == 3  # none passed
-    assert "no validation samples to compare on" in " ".join(capsys.readouterr().out.split())
-    manifest = read_manifest(tmp_path / "export")
+    before = content_of(bare / "export")
+    arguments = ["--ckpt", str(bare / "best.ckpt"), "--formats", "torchscript"]
+    assert export.main([*arguments, "--requested", ""]) == 3  # none passed
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"no validation.npz in {bare / 'samples'}: nothing can be proven" in output
+    assert f"stays in {bare / 'export'}: onnx proven there, nothing here (--overwrite" in output
+    assert content_of(bare / "export") == before
+    manifest = read_manifest(bare / "export.failed")
     assert manifest["artifacts"]["torchscript"]["verdict"] == "unverified"
     assert manifest["recommended"] is None
+
+    assert export.main([*arguments, "--overwrite"]) == 3
+    assert "no longer in the bundle: onnx" in capsys.readouterr().out
+    assert list(read_manifest(bare / "export")["artifacts"]) == ["torchscript"]
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "empty"])
+def test_samples_that_are_not_where_they_should_be_are_named(
+    bare: Path, capsys: pytest.CaptureFixture, what: str
+) -> None:
+    wrong = bare / "wrong"
+    if what == "file":
+        wrong.write_text("")
+    elif what == "empty":
+        wrong.mkdir()
+    before = content_of(bare)
+    message = fails(capsys, "--ckpt", bare / "best.ckpt", "--samples", wrong)
+    expected = "has no validation.npz" if what == "empty" else "is no folder"
+    assert f"--samples {wrong} {expected}" in message
+    assert content_of(bare) == before
+
+
+def tiny_data(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What --data.root leads to: the data of the run (seed 0), or others."""
+
+    class Data(TinyImages):
+        def load(self) -> ImageSplits:
+            splits = super().load()
+            for split in (splits.train, splits.val, splits.test):
+                split.images[:] = np.roll(split.images, seed, axis=0)
+            return splits
+
+    data = Data(num_train=240, num_val=90)
+    data.setup()
+    monkeypatch.setattr(export, "rebuild_datamodule", lambda *_: data)
+
+
+def data_of(run: Path, folder: Path, accuracy: float | None = None) -> Path:
+    """A checkpoint that says which data it was trained on."""
+    data = TinyImages(num_train=240, num_val=90)
+    data.setup()
+    changes = {} if accuracy is None else {"scores": {"val/accuracy": accuracy}}
+    return small_run.changed_checkpoint(
+        run / small_run.CHECKPOINT, folder / "a.ckpt", fingerprint=data.fingerprint, **changes
+    )
+
+
+def test_other_data_never_take_the_place_of_the_samples(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, samples = data_of(run, tmp_path), tmp_path / "samples"
+    shutil.copytree(run / "samples", samples)
+    before = content_of(tmp_path)
+    tiny_data(1, monkeypatch)
+    with pytest.raises(ValueError, match="not the data that the checkpoint was trained on"):
+        export.write_samples_from_data(checkpoint, "other", False, samples)
+    with pytest.raises(ValueError, match="is not the one that was trained on these data"):
+        export.write_samples_from_data(checkpoint, "other", False, tmp_path / "new")
+    assert content_of(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_samples_are_made_from_the_data_of_the_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = data_of(run, tmp_path)
+    tiny_data(0, monkeypatch)
+    for _ in range(2):
+        export.write_samples_from_data(checkpoint, "same", False, tmp_path / "run" / "samples")
+        with np.load(tmp_path / "run" / "samples" / "validation.npz") as file:
+            assert len(file["targets"]) == 90
+    # the fingerprint also knows names of files; the samples tell that nothing else has changed
+    monkeypatch.setattr(type(export.rebuild_datamodule()), "fingerprint", "moved")
+    export.write_samples_from_data(checkpoint, "moved", False, tmp_path / "run" / "samples")
+    names = {"validation.npz", "test.npz", "calibration.npz", "evaluation.npz"}
+    assert set(content_of(tmp_path / "run" / "samples")) == names
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["samples"]
+
+
+@pytest.mark.slow
+def test_formats_that_are_still_proven_stay(
+    exported: tuple[Path, subprocess.CompletedProcess], run: Path, tmp_path: Path, capsys
+) -> None:
+    """Also under another opset and other limits; nothing that another checkpoint has given."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "export" / "answers.csv").write_text("mine")
+    arguments = ["--ckpt", str(copy / small_run.CHECKPOINT), "--formats"]
+    before = read_manifest(copy / "export")["artifacts"]
+    assert export.main([*arguments, "onnx-int8", "--opset", "18", "--max_drop", "2"]) == 0
+    printed = capsys.readouterr().out
+    after = read_manifest(copy / "export")["artifacts"]
+    assert list(after) == list(before)
+    for name in before:
+        assert (f"{name}: still proven, stays" in printed) == (name != "onnx-int8")
+        assert (after[name]["files"] == before[name]["files"]) == (name != "onnx-int8")
+    assert after["onnx-int8"]["slowdown"] is not None  # against the one that stayed
+
+    weights = {"model.network.head.bias": torch.tensor([0.01, 0.0, 0.0])}
+    small_run.changed_checkpoint(Path(arguments[1]), Path(arguments[1]), weights=weights)
+    assert export.main([*arguments, "onnx"]) == 0
+    printed = capsys.readouterr().out
+    assert "no longer in the bundle: torchscript, pt2, onnx-int8 (not proven for" in printed
+    assert list(read_manifest(copy / "export")["artifacts"]) == ["onnx"]
+    assert (copy / "export" / "answers.csv").read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript is absent there")
+def test_a_bundle_behind_a_link_is_replaced_and_the_link_stays(
+    bare: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (bare / "shelf").mkdir()
+    (bare / "export").rename(bare / "shelf" / "bundle")
+    (bare / "export").symlink_to(bare / "shelf" / "bundle")
+    arguments = ["--ckpt", str(bare / "best.ckpt"), "--formats", "torchscript", "--overwrite"]
+    assert export.main(arguments) == 3
+    assert (bare / "export").is_symlink()
+    assert list(read_manifest(bare / "shelf" / "bundle")["artifacts"]) == ["torchscript"]
+    assert [path.name for path in (bare / "shelf").iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("asked", ["--requested=", "--samples=none"])
+def test_an_output_without_a_reader_stops_nothing(bare: Path, asked: str) -> None:
+    """`| true` ends before the first line comes; the exit code is that of the export."""
+    command = [sys.executable, PROJECT / "export.py", "--ckpt", bare / "best.ckpt", asked]
+    command += ["--formats", "torchscript", "--overwrite"]
+    shell = f"set -o pipefail; {shlex.join(map(str, command))} | true"
+    done = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=bare)
+    if asked == "--requested=":
+        assert (done.returncode, done.stderr) == (3, "")  # unverified, without samples
+        assert list(read_manifest(bare / "export")["artifacts"]) == ["torchscript"]
+    else:
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+def test_two_exports_of_one_run_are_one_message(
+    bare: Path, run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with held(bare / "export"):
+        message = fails(
+            capsys, "--ckpt", bare / "best.ckpt", "--samples", run / "samples", "--formats", "onnx"
+        )
+    assert "another export is writing" in message
 
 
 @pytest.mark.slow

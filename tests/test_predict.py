@@ -5,11 +5,14 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +21,9 @@ from PIL import Image
 
 import predict
 from exporters import onnx_float
-from exporters.bundle import Stage, describe_files
-from exporters.runtime import Predictor, parse_arguments, predict_parser, report, run_command
+from exporters.bundle import Stage, describe_files, sha256_of
+from exporters.command_line import run_command
+from exporters.runtime import Predictor, parse_arguments, predict_parser, report
 from preprocessing.reader import Reader
 from tests.exporters import small_run
 from tests.exporters.small_manifest import artifact, manifest_values, rewrite
@@ -50,9 +54,14 @@ def bundle(run: Path) -> Path:
             preprocessing=job.description["preprocessing"],
             artifacts={"onnx": artifact("model.onnx")},
             recommended="onnx",
+            checkpoint=exported_from(run / small_run.CHECKPOINT),
         )
     )
     return run / "export"
+
+
+def exported_from(checkpoint: Path) -> dict[str, Any]:
+    return manifest_values()["checkpoint"] | {"sha256": sha256_of(checkpoint)}
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +197,113 @@ def test_the_temperature_of_the_manifest(
     assert orders == [[x["class"] for x in whole]] * 2
 
 
+def test_a_checkpoint_is_calibrated_as_its_bundle_is(
+    run: Path, bundle: Path, pictures: Path, tmp_path: Path, capsys
+) -> None:
+    """Where the run's bundle is of this very file; else one line says that it is not."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    checkpoint, calibration = copy / small_run.CHECKPOINT, manifest_values()["calibration"]
+    arguments = "--top_k", 3, "--format", "jsonl", sorted(pictures.glob("*.png"))[0]
+    found, notes = {}, {}
+    note = "note: probabilities are not calibrated: no bundle of this very checkpoint"
+
+    def answers(name: str, model: Path) -> None:
+        code, out, notes[name] = run_main(capsys, "--model", model, *arguments)
+        assert code == 0
+        predictions = json.loads(out)["predictions"]
+        found[name] = {x["class"]: x["probability"] for x in predictions}
+
+    rewrite(copy / "export", calibration=calibration | {"temperature": 8.0})
+    answers("bundle", copy / "export")
+    answers("checkpoint", checkpoint)
+    assert (notes["bundle"], notes["checkpoint"]) == ("", "")
+    assert found["checkpoint"] == pytest.approx(found["bundle"], abs=1e-5)
+    assert max(found["bundle"].values()) < 0.95
+
+    link = tmp_path / "link.ckpt"
+    link.symlink_to(checkpoint)
+    answers("link", link)
+    assert (notes["link"], found["link"]) == ("", found["checkpoint"])
+
+    small_run.changed_checkpoint(checkpoint, checkpoint.with_name("last.ckpt"), epoch=9)
+    answers("another file", checkpoint.with_name("last.ckpt"))
+    shutil.copyfile(checkpoint, tmp_path / "moved.ckpt")
+    answers("moved", tmp_path / "moved.ckpt")
+    manifest = copy / "export" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("8.0", "9.0", 1))
+    answers("changed bundle", checkpoint)
+    shutil.rmtree(copy / "export")
+    answers("no bundle", checkpoint)
+    for name in ("another file", "moved", "changed bundle", "no bundle"):
+        assert notes[name].startswith(note), name
+        assert len(notes[name].splitlines()) == 1
+        assert found[name] == found["no bundle"]
+    assert max(found["no bundle"].values()) > max(found["bundle"].values()) + 0.01
+
+
 def test_any_name_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output is UTF-8 whatever the locale; a file name that is not is shown with escapes."""
     stream = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stream, encoding="ascii"))
     assert run_command(lambda: print("gr\xfcn \udcff", flush=True) or 0) == 0
     assert stream.getvalue() == "gr\xfcn \\udcff\n".encode()
+
+
+@pytest.mark.parametrize("who", ["project", "bundle"])
+def test_ctrl_c_is_one_line(bundle: Path, tmp_path: Path, who: str) -> None:
+    """While it waits for the next path; what was answered before is there."""
+    moved = tmp_path / "moved"
+    shutil.copytree(bundle, moved)
+    model = ["--model", moved] if who == "project" else []
+    script = PROJECT / "predict.py" if who == "project" else moved / "predict.py"
+    with subprocess.Popen(
+        [sys.executable, script, *model, "-", "--format", "csv", "--batch_size", "1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stderr is not None
+        assert process.stdout is not None
+        process.stdin.write("nothing.png\n")
+        process.stdin.flush()
+        assert "nothing.png: no such file" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == "error: interrupted\n"
+        assert process.stdout.read().splitlines()[:1] == ["input,rank,class,probability"]
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "error"),
+    [
+        (">&-", 1, "error: standard output is closed\n"),
+        ("> /dev/full", 1, "error: [Errno 28] No space left on device\n"),
+        ("| true", 0, ""),
+    ],
+)
+def test_an_output_that_takes_nothing(
+    bundle: Path, pictures: Path, output: str, code: int, error: str
+) -> None:
+    if output == "> /dev/full" and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    command = shlex.join(map(str, [sys.executable, bundle / "predict.py", *pictures.glob("*.png")]))
+    shell = f"set -o pipefail; {command} {output}"
+    done = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (code, error)
+
+
+def test_more_threads_than_cpus_and_more_classes_than_there_are(
+    bundle: Path, pictures: Path, capsys
+) -> None:
+    picture, cpus = sorted(pictures.glob("*.png"))[0], os.cpu_count()
+    arguments = "--model", bundle, "--threads", 10**6, "--top_k", 10**9, picture
+    code, out, err = run_main(capsys, *arguments)
+    assert code == 0
+    assert err == f"note: --threads 1000000: taking {cpus}, as many as there are CPUs\n"
+    assert len(out.splitlines()) == 2
+    assert out.split()[:3] == ["input", "class", "probability"]
+    assert "class 4" not in out
 
 
 def test_a_text_for_pictures_is_one_line(bundle: Path, capsys) -> None:

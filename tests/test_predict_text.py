@@ -14,6 +14,7 @@ import torch
 
 import predict
 from exporters import onnx_float
+from exporters.bundle_files import sha256_of
 from exporters.candidate import ExportJob
 from exporters.spec import ExportSpec
 from lightning_modules.deployed import deploy, network_class
@@ -71,6 +72,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with torch.no_grad():
         onnx_float.export(job, folder / "model.onnx")
     values = {"class_names": ["down", "up"], "input_spec": INPUT_SPEC}
+    checkpoint = {"file": "best.ckpt", "scores": None, "epoch": 1}
+    values["checkpoint"] = checkpoint | {"sha256": sha256_of(folder / "best.ckpt")}
     bundle = make_bundle(
         folder / "export", (folder / "model.onnx").read_bytes(), "text", files,
         preprocessing=PREPROCESSING, **values,

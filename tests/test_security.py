@@ -17,7 +17,8 @@ import predict
 from cli.parsing import settings_of
 from datamodules.image_folder import ImageFolder
 from datamodules.text_readers import Columns, TextSource
-from lightning_modules.deployed import deploy, network_class
+from exporters.bundle import Stage
+from lightning_modules.deployed import deploy, network_class, read_checkpoint
 from lightning_modules.networks.torchvision_network import find_weights
 from tests.datamodules.pictures import save_tree
 from tests.exporters import small_run
@@ -141,6 +142,55 @@ def test_a_pickle_in_a_checkpoint_does_not_run(
     for line in capsys.readouterr().err.splitlines():
         assert "loading those can run code" in line
     assert not mark.exists()
+
+
+# names that would be code, or lie elsewhere
+FOREIGN = ["predict.py", "numpy.py", "Tokenizer.json", "TOKENIZER.JSON", "tokenizer.json/x.py", "",
+           "sub/tokenizer.json", "../tokenizer.json", "/tmp/tokenizer.json", "C:\\tokenizer.json",
+           "tokenizer.json ", "tokenizer.json\0", "preprocessing/__init__.py", "manifest.json",
+           "sitecustomize.py", ".", "tokenizer\u200b.json", 7]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("name", FOREIGN, ids=repr)
+def test_a_checkpoint_brings_no_file_but_its_tokenizer(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture, name: str, kind: str
+) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    own = {"tokenizer.json": "{}"} if kind == "text" else {}
+    named = {"kind": kind, "tokenizer": "tokenizer.json", "max_length": 3, "vocab_size": 4}
+    content["description"] |= {"files": own | {name: "print('ran')"}, "kind": kind}
+    content["description"]["preprocessing"] |= named
+    torch.save(content, checkpoint)
+    with pytest.raises(ValueError, match="x.ckpt") as caught:
+        read_checkpoint(checkpoint)
+    assert repr(name) in str(caught.value)
+    code = predict.main(["--model", str(checkpoint), str(tmp_path / "x.png")])
+    refused(capsys, code, f"brings files that no model needs: {name!r}", 1)
+    with pytest.raises(ValueError, match="brings files"):
+        Stage(tmp_path / "export").add_runtime(kind, own | {name: "print('ran')"})
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("numpy.py", str(name))]
+
+
+@pytest.mark.parametrize(
+    ("files", "tokenizer", "message"),
+    [
+        ({}, "tokenizer.json", "lacks its tokenizer.json"),
+        (None, "tokenizer.json", "lacks its tokenizer.json"),
+        ({"tokenizer.json": 5}, "tokenizer.json", "lacks its tokenizer.json"),
+        ({"tokenizer.json": "{}"}, "predict.py", "names another tokenizer: 'predict.py'"),
+        ({"tokenizer.json": "{}"}, None, "names another tokenizer: None"),
+    ],
+)
+def test_a_text_checkpoint_has_its_tokenizer(
+    checkpoint: Path, files: Any, tokenizer: Any, message: str
+) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    content["description"] |= {"files": files, "kind": "text"}
+    content["description"]["preprocessing"] = {"kind": "text", "tokenizer": tokenizer}
+    torch.save(content, checkpoint)
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(checkpoint)
 
 
 def test_a_pickle_as_pretrained_weights_does_not_run(tmp_path: Path, mark: Path) -> None:

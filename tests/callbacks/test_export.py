@@ -98,17 +98,21 @@ def test_without_a_test_its_samples_are_not_read(
 
 def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> None:
     callback = Export()
-    checked: list[tuple[Any, Any]] = []
-    callback.bind(tmp_path, lambda *both: checked.append(both), script)
+    checked: list[tuple[Any, ...]] = []
+    callback.bind(tmp_path, lambda *given: checked.append(given), script)
     callback.on_fit_start(trainer_of(), MODULE)
-    assert checked == [("model", "data")]
+    assert checked == [("model", "data", "default", False)]
+    trained = Export(formats="onnx,int8", qat="on", fail_if_slower=True)
+    trained.bind(tmp_path, lambda *given: checked.append(given), script)
+    trained.on_fit_start(trainer_of(), MODULE)
+    assert checked[1] == ("model", "data", "onnx,int8,onnx-int8-qat", True)
 
     trainer = trainer_of()
     callback.bind(tmp_path, lambda *_: "no graph can hold this", script)
     callback.on_fit_start(trainer, MODULE)
     assert trainer.said == ["no graph can hold this"]
 
-    def refuse(model: Any, data: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise ValueError("export: forward returns tuple")
 
     callback.bind(tmp_path, refuse, script)
@@ -182,8 +186,22 @@ def test_the_command_is_one_that_export_py_takes(tmp_path: Path) -> None:
     arguments = build_parser().parse_args(callback.command(tmp_path / "best.ckpt")[2:])
     assert arguments.output == tmp_path / "export"
     assert arguments.samples == tmp_path / "samples"
-    assert arguments.formats == list(DEFAULT_FORMATS)
+    assert arguments.formats.names == list(DEFAULT_FORMATS)
     assert (arguments.qat, arguments.qat_epochs) == ("off", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_drop", -5.0), ("max_drop", float("nan")), ("max_drop_fp32", 101.0),
+        ("min_agreement", 1000.0), ("min_agreement", -1.0), ("qat_epochs", 0),
+        ("timeout", 0.0), ("timeout", float("nan")), ("timeout", float("inf")),
+    ],
+)  # fmt: skip
+def test_numbers_have_a_range(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=r"--export.*percents are 0 to 100.*got .*") as caught:
+        Export(**{name: value})  # type: ignore[arg-type]
+    assert f"{value:g}".split(".")[0] in str(caught.value)
 
 
 def test_other_ranks_start_nothing(data: TinyImages, tmp_path: Path, script: Path) -> None:

@@ -6,12 +6,15 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 
+from callbacks import wandb_report
 from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
+from tests.exporters.small_manifest import make_bundle
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +29,10 @@ class FakeRun:
         self.logged: dict[str, Any] = {}
         self.artifacts: list[Any] = []
         self.exit_code: int | None = None
+        self.metrics: list[str] = []
+
+    def define_metric(self, name: str, **_: Any) -> None:
+        self.metrics.append(name)
 
     def log(self, values: dict[str, Any]) -> None:
         self.logged |= values
@@ -93,14 +100,88 @@ def test_a_run_that_raised_is_marked_failed(report: WandbReport, tmp_path: Path)
     assert run.exit_code == 1
 
 
-def test_the_bundle_becomes_an_artifact(report: WandbReport, tmp_path: Path) -> None:
-    (tmp_path / "export").mkdir()
-    (tmp_path / "export" / "manifest.json").write_text("{}")
-    report.log_bundle(tmp_path / "export")
-    (artifact,) = report.run.artifacts
-    assert list(artifact.manifest.entries) == ["manifest.json"]
-    report.log_bundle(tmp_path / "none")
-    assert len(report.run.artifacts) == 1
+TEXTS = "W&B does not get the exported bundle, which holds words of the texts"
+IMAGES = "W&B gets the exported bundle"
+
+
+@pytest.mark.parametrize(
+    ("kind", "log_bundle", "uploaded", "said"),
+    [
+        ("text", "auto", False, TEXTS),
+        ("image", "auto", True, IMAGES),
+        ("text", "on", True, IMAGES),
+        ("image", "on", True, IMAGES),
+        ("text", "off", False, None),
+        ("image", "off", False, None),
+    ],
+)
+def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
+    tmp_path: Path, kind: str, log_bundle: Any, uploaded: bool, said: str | None
+) -> None:
+    """Said before training; of the folder only what is the bundle's is uploaded."""
+    bundle = make_bundle(tmp_path / "export")
+    (bundle / "answers.csv").write_text("mine")
+    (bundle / "rejected" / "pt2").mkdir(parents=True)
+    (bundle / "rejected" / "pt2" / "model.pt2").write_text("bad")
+    part, run, lines = WandbReport(log_bundle=log_bundle), FakeRun(), []
+    trainer: Any = SimpleNamespace(
+        loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
+    )
+    module = SimpleNamespace(description={"kind": kind})
+    part.setup(trainer, module, "fit")
+    part.on_fit_start(trainer, module)
+    assert lines == []  # another logger: nothing leaves the machine
+    part.run = run
+    part.on_fit_start(trainer, module)
+    assert len(lines) == (said is not None)
+    assert said is None or lines[0].startswith(said)
+    part.upload(bundle)
+    part.upload(tmp_path / "none")
+    assert len(run.artifacts) == uploaded
+    if uploaded:
+        manifest = json.loads((bundle / "manifest.json").read_text())
+        entries = set(run.artifacts[0].manifest.entries)
+        assert entries == {"manifest.json", *manifest["files"]}
+
+
+def test_no_setting_is_passed_that_wandb_warns_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """wandb's own check of its settings prints a warning for each that it no longer knows."""
+    import wandb
+
+    given: dict[str, Any] = {}
+    logger = fake_logger(monkeypatch, tmp_path, given)
+    renamed = {"group": "run_group", "name": "run_name", "id": "run_id", "dir": "root_dir"}
+    wandb.Settings(**{renamed.get(key, key): value for key, value in given.items()})
+    output = capsys.readouterr()
+    assert output.out + output.err == ""
+    assert given["mode"] == "offline"
+    assert given["id"] == tmp_path.name
+    assert logger.experiment.id == "abc"
+    assert logger.version == "abc"
+    assert logger.experiment.metrics == ["trainer/global_step", "*"]
+
+
+def fake_logger(monkeypatch: pytest.MonkeyPatch, folder: Path, given: dict[str, Any]) -> Any:
+    """The logger of a run that is not started; `given` receives what wandb.init is called with."""
+    import wandb
+
+    def init(**arguments: Any) -> FakeRun:
+        given.update(arguments)
+        return FakeRun()
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setenv("NETRC", str(folder / "none"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    return build_wandb_logger(folder, "project", "experiment")
+
+
+def test_other_ranks_start_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(wandb_report.rank_zero_only, "rank", 1)
+    given: dict[str, Any] = {}
+    assert fake_logger(monkeypatch, tmp_path, given)._experiment is None
+    assert given == {}
 
 
 def test_idle_with_another_logger(tmp_path: Path) -> None:
@@ -127,6 +208,7 @@ def test_a_real_offline_run_without_key_or_terminal(tmp_path: Path, fails: bool)
         timeout=300,
     )
     assert result.returncode == (1 if fails else 0), result.stderr
+    assert "wandb: " not in result.stdout + result.stderr
     (run,) = tmp_path.glob("*/*/wandb/offline-run-*")
     records = read_records(next(run.glob("*.wandb")))
     exits = [record.exit.exit_code for record in records if record.HasField("exit")]
@@ -169,7 +251,4 @@ def read_records(path: Path) -> list[Any]:
 def test_the_logger_is_offline_without_a_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    logger = build_wandb_logger(tmp_path, "project", "experiment")
-    assert logger._offline
+    assert fake_logger(monkeypatch, tmp_path, {})._offline

@@ -229,3 +229,22 @@ def test_wandb_without_its_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--logger wandb needs callbacks/wandb_report.py"):
         configure(["--logger", "wandb"])
     configure([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--export.formats", "onxx"], "--export.formats onxx: unknown format 'onxx'"),
+        (["--export.formats", ""], "unknown format ''"),
+        (
+            ["--export.formats", "int8", "--export.fail_if_slower", "true"],
+            "is timed against onnx: add it",
+        ),
+        (["--export.max_drop", "-5"], "--export.max_drop must be a number 0 <= x <= 100"),
+    ],
+)
+def test_what_no_export_can_do_is_told_before_training(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        configure(arguments)
+    assert len(caught.value.problems) == 1
+    configure([*arguments[:1], "fp32,onnx-int8"] if "formats" in arguments[0] else [])

@@ -68,7 +68,7 @@ def make_bundle(
     """A bundle with one artifact."""
     stage = Stage(output)
     folder = stage.candidate("onnx")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(content)
     stage.accept("onnx", describe_files(folder, "model.onnx"))
     stage.add_runtime(kind, files or {})

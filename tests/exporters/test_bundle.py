@@ -1,5 +1,7 @@
 """The bundle's folder: staged, hashed, swapped in whole; and what its reader refuses."""
 
+import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ def test_a_bundle_appears_whole(tmp_path: Path) -> None:
     manifest = read_manifest(bundle)
     assert set(manifest["files"]) == {
         "README.md", "exporters/__init__.py", "exporters/answers.py", "exporters/bundle_files.py",
-        "exporters/manifest.schema.json", "model.onnx", "predict.py", "preprocessing/__init__.py",
+        "exporters/command_line.py", "exporters/manifest.schema.json", "model.onnx",
+        "predict.py", "preprocessing/__init__.py",
         "preprocessing/images.py", "preprocessing/reader.py", "preprocessing/sources.py",
         "preprocessing/table_flags.py", "preprocessing/tables.py",
     }  # fmt: skip
@@ -109,6 +112,27 @@ def test_a_write_that_breaks_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there the system itself refuses")
+def test_only_files_opened_to_write_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows syncs no other; folders are synced only where there is no Windows."""
+    import fcntl
+
+    synced = []
+
+    def refuse_readers(descriptor: int) -> None:
+        kind = os.fstat(descriptor).st_mode
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        synced.append(stat.S_ISREG(kind))
+        if stat.S_ISREG(kind) and mode == os.O_RDONLY:
+            raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "fsync", refuse_readers)
+    bundle = make_bundle(tmp_path / "export")
+    assert synced.count(True) == len(read_manifest(bundle)["files"]) + 1
 
 
 def entry(file: str | None, runtime: str, verdict: str = "passed") -> dict[str, Any]:

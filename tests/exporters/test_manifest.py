@@ -3,7 +3,7 @@
 import pytest
 
 from exporters.manifest import artifact_entry
-from exporters.pipeline import Outcome
+from exporters.outcome import Outcome
 from exporters.verdict import Evidence, Verdict
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -13,10 +14,15 @@ from rich.console import Console
 
 from exporters import pipeline as module
 from exporters.bundle import Stage
-from exporters.pipeline import QAT, Outcome, Pipeline, Settings
+from exporters.bundle_files import read_manifest
+from exporters.format_choice import QAT
+from exporters.outcome import Outcome
+from exporters.pipeline import Pipeline, Settings
+from exporters.process import ChildError
 from exporters.verdict import Evidence, Limits, Verdict
 from tests.exporters import small_run
 from tests.exporters.other_networks import load_branching
+from tests.exporters.small_manifest import make_bundle
 
 PROBE = {"operators": ["convolution"], "decisions": []}
 
@@ -87,6 +93,72 @@ def test_when_int8_is_trained(
     pipeline = pipeline_of(tmp_path, tmp_path / "export", ["onnx-int8"], qat=qat)
     pipeline.outcomes = {name: Outcome(Verdict(v, [])) for name, v in outcomes.items()}
     assert pipeline.wants_qat() is wanted
+
+
+@pytest.mark.parametrize("why", ["no FP32 beside it", "the timing fails"])
+@pytest.mark.parametrize(
+    ("asked", "verdicts", "expected"),
+    [
+        (True, {"onnx": "passed", "onnx-int8": "passed"}, {"onnx-int8": "failed"}),
+        (True, {"onnx-int8": "passed", QAT: "passed"}, {"onnx-int8": "failed", QAT: "failed"}),
+        (True, {"onnx": "passed", "onnx-int8": "failed"}, {}),
+        (True, {"onnx-int8": "unverified"}, {}),
+        (True, {"onnx-int8": "unavailable"}, {}),
+        (False, {"onnx": "passed", "onnx-int8": "passed"}, {}),
+    ],
+)
+def test_a_limit_of_speed_is_not_kept_by_what_was_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, verdicts: dict[str, str],
+    expected: dict[str, str], why: str,
+) -> None:  # fmt: skip
+    """The times are lost, or come without a comparison."""
+    pipeline = pipeline_of(tmp_path, tmp_path / "export", [])
+    limits = Limits(fail_if_slower=asked)
+    pipeline.settings = replace(pipeline.settings, limits=limits)
+    for name, verdict in verdicts.items():
+        size = 0 if verdict == "unverified" else 10
+        evidence = Evidence("int8" if "int8" in name else "fp32", num_samples=size, agreement=100.0)
+        known = None if verdict == "unavailable" else evidence
+        pipeline.outcomes[name] = Outcome(Verdict(verdict, []), known, {f"{name}.x": {}})
+
+    def child(self: Any, title: str, function: Any, *arguments: Any) -> Any:
+        if title == "timing" and why == "the timing fails":
+            raise ChildError("took longer than 5 s and was stopped")
+        return dict.fromkeys(["eager", *arguments[1]], []) if title == "timing" else 1.0
+
+    facts = {"slowdown": None, "time_score": 1.0}
+    names = lambda latency: latency.keys() - {"eager"}  # noqa: E731
+    monkeypatch.setattr(module, "summarise", lambda x: dict.fromkeys(names(x), facts))
+    monkeypatch.setattr(Pipeline, "child", child)
+    pipeline.measure({"input_spec": {}}, Stage(tmp_path / "export"))
+    found = {name: outcome.verdict.verdict for name, outcome in pipeline.outcomes.items()}
+    assert found == verdicts | expected
+    for name in expected:
+        assert "not timed" in pipeline.outcomes[name].verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "stays"),
+    [
+        (Limits(), True),
+        (Limits(max_drop=2.0, max_drop_fp32=5.0), True),
+        (Limits(min_agreement=99.0), False),
+        (Limits(max_drop=0.5), False),
+    ],
+)
+def test_what_nobody_asked_for_stays_where_it_keeps_the_limits_of_now(
+    tmp_path: Path, limits: Limits, stays: bool
+) -> None:
+    bundle = make_bundle(tmp_path / "export")  # with onnx, here as if it were INT8
+    evidence = Evidence("int8", num_samples=1000, agreement=98.0, lost=8, correct=900, sqnr_db=30.0)
+    files = {"model.onnx": read_manifest(bundle)["files"]["model.onnx"]}
+    outcome = Outcome(Verdict("passed", []), evidence, files, {"notes": []})
+    pipeline = pipeline_of(tmp_path, bundle, ["pt2"])
+    (tmp_path / "samples").mkdir()
+    module.proven.remember(tmp_path / "samples", "k 18  earlier", "onnx", asdict(outcome))
+    pipeline.settings, pipeline.key = replace(pipeline.settings, limits=limits), "k"
+    dropped = pipeline.keep_proven({"probe": PROBE}, Stage(bundle))
+    assert (dropped, list(pipeline.outcomes)) == (([], ["onnx"]) if stays else (["onnx"], []))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

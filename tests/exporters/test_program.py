@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from exporters import aoti, onnx_float, onnx_int8, onnx_int8_qat, pt2
+from exporters.fit_check import check
 from exporters.program import probe
-from exporters.spec import ExportSpec, check
+from exporters.spec import ExportSpec
 from tests.exporters.other_networks import (
     IMAGES,
     AttentionPooledLSTM,
@@ -55,7 +56,7 @@ def test_the_fit_says_so_before_it_starts() -> None:
     spec = ExportSpec.from_json(IMAGES)
     note = check(Branching(), spec)
     assert note is not None
-    assert note.startswith("export: pt2, onnx, onnx-int8, aoti will be unavailable: the network")
+    assert note.startswith("export: pt2, onnx, onnx-int8 will be unavailable: the network")
     assert check(ReusedLayers(), spec) is None
 
 

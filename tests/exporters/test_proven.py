@@ -9,7 +9,6 @@ import pytest
 
 from exporters import proven
 from exporters.bundle import Stage, describe_files
-from exporters.verdict import Limits
 from tests.exporters.small_manifest import make_bundle
 
 REFERENCE = {"sha256": "ab"}
@@ -23,19 +22,19 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def key(files: Path, reference: dict = REFERENCE, limits: Limits | None = None) -> str | None:
-    return proven.key_of(files / "best.ckpt", files, reference, limits or Limits())
+def key(files: Path, reference: dict = REFERENCE) -> str | None:
+    return proven.key_of(files / "best.ckpt", files, reference)
 
 
 def test_the_key_changes_with_everything_that_a_proof_depends_on(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [key(files), key(files, {"sha256": "cd"}), key(files, limits=Limits(max_drop=2.0))]
+    keys = [key(files), key(files, {"sha256": "cd"})]
     (files / "calibration.npz").write_bytes(b"other samples")
     keys.append(key(files))
     (files / "best.ckpt").write_bytes(b"other weights")
     keys.append(key(files))
-    monkeypatch.setattr(proven.importlib.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(proven, "library_versions", lambda names: {})
     keys.append(key(files))
     hashes = proven.sha256_of
     other = lambda path: hashes(path) + (".py" if path.suffix == ".py" else "")  # noqa: E731
@@ -58,6 +57,11 @@ def test_only_under_the_same_key_and_only_what_passed(files: Path) -> None:
     assert proven.recall(files, "k", "onnx") == PASSED
     assert proven.recall(files, "l", "onnx") is None
     assert proven.recall(files, "k", "pt2") is None
+    proven.remember(files, "k 20", "pt2", PASSED)
+    assert proven.recall(files, "k", "pt2") is None
+    assert proven.recall(files, "k ", "pt2", whole_key=False) == PASSED
+    assert proven.recall(files, "l ", "pt2", whole_key=False) is None
+    assert proven.recall(files, None, "pt2", whole_key=False) is None
     proven.remember(files, "k", "onnx", {"verdict": {"verdict": "failed", "reasons": []}})
     assert proven.recall(files, "k", "onnx") is None
     assert proven.recall(files, "k", "torchscript") == PASSED
@@ -81,7 +85,7 @@ def test_files_come_from_the_bundle_or_from_what_an_interrupted_export_left(
     (stage.folder / "README.md").write_text("half done")
     shutil.rmtree(bundle)  # killed here: only the candidates are kept
     stage = Stage(bundle)
-    assert [path.name for path in stage.folder.iterdir()] == ["candidates"]
+    assert {path.name for path in stage.folder.iterdir()} == {"candidates", ".unfinished"}
     assert stage.recover("onnx", files)
     (stage.candidate("onnx") / "model.onnx").write_bytes(b"other")
     assert not stage.recover("onnx", files)

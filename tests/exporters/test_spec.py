@@ -1,14 +1,10 @@
 """The export specification, and what it refuses when the fit starts."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from exporters.spec import ExportSpec, assert_exportable, check, check_export
-from tests.tiny import TinyImages, tiny_classifier
+from exporters.spec import ExportSpec, assert_exportable
 
 IMAGES = {
     "inputs": [{"name": "images", "dtype": "uint8", "shape": ["batch", 1, 8, 8]}],
@@ -21,17 +17,6 @@ TEXT = {
     ],
     "dynamic": {"batch": [1, 1024], "length": [1, 60]},
 }
-
-
-class Returns(nn.Module):
-    """Returns whatever a function makes of the images."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, images: Tensor) -> Any:
-        return self.function(images.float().flatten(1))
 
 
 def test_examples_have_a_batch_of_two() -> None:
@@ -58,44 +43,6 @@ def test_all_contradictions_are_listed_at_once() -> None:
     }
     with pytest.raises(ValueError, match="int7.*first axis .*'batch'.*no bounds.*5,2"):
         ExportSpec.from_json(wrong)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda x: (x, x), r"forward returns tuple, expected one tensor of logits \[2,3\]"),
-        (lambda x: x.sum(1), r"forward returns \[2\], expected logits \[2,3\]"),
-        (lambda x: x[:, :4], r"forward returns \[2, 4\], expected logits \[2,3\]"),
-        (lambda x: x[:1, :3], r"forward returns \[1, 3\], expected logits \[2,3\]"),
-        (lambda x: x[:, :3] / 0 - x[:, :3] / 0, "not finite"),
-    ],
-)
-def test_wrong_outputs_are_refused(function: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        check(Returns(function), ExportSpec.from_json(IMAGES), num_classes=3)
-
-
-def test_signature_and_example_must_fit() -> None:
-    module = Returns(lambda x: x[:, :3])
-    with pytest.raises(ValueError, match=r"takes \(images\), .* gives \(tokens, lengths\)"):
-        check(module, ExportSpec.from_json(TEXT))
-    spec = ExportSpec.from_json(IMAGES)
-    with pytest.raises(ValueError, match="batch of at least 2"):
-        check(module, spec, [torch.zeros(1, 1, 8, 8, dtype=torch.uint8)])
-    with pytest.raises(ValueError, match=r"expected images uint8 \[batch,1,8,8\], found float32"):
-        check(module, spec, [torch.zeros(2, 1, 8, 8)])
-    with pytest.raises(ValueError, match=r"found uint8 \[2,3,8,8\]"):
-        check(module, spec, [torch.zeros(2, 3, 8, 8, dtype=torch.uint8)])
-
-
-def test_the_check_leaves_the_module_as_it_was() -> None:
-    data = TinyImages()
-    data.setup()
-    model = tiny_classifier(data).model.train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    check_export(model, data)
-    assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_training_mode_is_refused_by_name() -> None:

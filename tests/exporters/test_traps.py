@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from exporters import aoti, onnx_float, onnx_int8, onnx_int8_qat, pt2, torchscript
 from exporters.aoti import CheckedPackage
 from exporters.candidate import ExportJob, Options
+from exporters.fit_check import check
 from exporters.process import run_child
 from exporters.program import to_program
-from exporters.spec import assert_exportable, check
+from exporters.spec import assert_exportable
 from lightning_modules.networks.text_transformer import TextTransformer
 from tests.exporters.other_networks import (
     AttentionPooledLSTM,

@@ -1,0 +1,130 @@
+"""What the fit checks before it starts: whether its network can be exported, in which formats.
+
+N batch, K classes.
+"""
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from exporters.candidate import format_module
+from exporters.format_choice import Choice, check_speed_limit, choose
+from exporters.program import probe
+from exporters.spec import EXAMPLE_BATCH, ExportSpec
+from preprocessing.reader import check_files
+
+
+def check_export(
+    module: nn.Module, datamodule: Any, formats: str = "default", fail_if_slower: bool = False
+) -> str | None:
+    """`check` with what the datamodule says and shows, for the flags --export.*.
+
+    Returns:
+        What a user should know before training: formats that this network will not have.
+
+    Raises:
+        ValueError: The module cannot be exported as the datamodule describes it, or not in a format
+            that was asked for by its name.
+    """
+    choice = choose(formats)
+    check_speed_limit(choice.names, fail_if_slower, "--export.")
+    inputs, _ = datamodule.example_batch()
+    example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    spec = ExportSpec.from_json(datamodule.input_spec)
+    try:
+        check_files(datamodule.kind, datamodule.files)
+    except ValueError as error:
+        raise ValueError(f"export: the datamodule {error}") from error
+    return check(module, spec, example, len(datamodule.class_names), choice)
+
+
+def check(
+    module: nn.Module,
+    spec: ExportSpec,
+    example: Sequence[Tensor] | None = None,
+    num_classes: int | None = None,
+    choice: Choice | None = None,
+) -> str | None:
+    """Runs a copy of the module as an exporter would; meant for the start of the fit.
+
+    Args:
+        module: The deployable module (raw input -> logits); left as it is.
+        spec: What the datamodule says goes in.
+        example: One tensor an input, batch of at least 2; None makes one.
+        num_classes: K that the logits must have.
+        choice: The formats to look at; None stands for the default ones.
+
+    Returns:
+        Why formats of groups cannot be made, a line a reason; None where all can.
+
+    Raises:
+        ValueError: Signature, example or output do not fit, and what was expected; or why a format
+            cannot be made that was named.
+    """
+    parameters = list(inspect.signature(module.forward).parameters)
+    if parameters != spec.names:
+        raise ValueError(
+            f"export: forward of {type(module).__name__} takes ({', '.join(parameters)}), but the "
+            f"datamodule's input_spec gives ({', '.join(spec.names)}): names and order must agree"
+        )
+    inputs = tuple(spec.example() if example is None else example)
+    if len(inputs) != len(spec.names):
+        raise ValueError(f"export: {len(inputs)} example tensors for {', '.join(spec.names)}")
+    arrays = (tensor.detach().cpu().numpy() for tensor in inputs)
+    spec.check_arrays(dict(zip(spec.names, arrays, strict=True)), "export: example_batch()")
+    if len(inputs[0]) < EXAMPLE_BATCH:
+        raise ValueError("export: the example needs a batch of at least 2 (1 would be specialised)")
+    copied = copy.deepcopy(module).cpu().float().eval()
+    on_cpu = tuple(tensor.detach().cpu() for tensor in inputs)
+    logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
+    check_logits(logits, len(inputs[0]), num_classes)
+    return check_formats(copied, on_cpu, {"probe": found}, choice or choose("default"))
+
+
+def check_formats(
+    module: nn.Module, example: tuple[Tensor, ...], description: dict[str, Any], choice: Choice
+) -> str | None:
+    """The second half of `check`."""
+    names: dict[str, list[str]] = defaultdict(list)  # by the reason
+    for name in choice.names:
+        if reason := why_not(name, module, example, description):
+            names[reason].append(name)
+    named = [f"{n}: {reason}" for reason, all_ in names.items() for n in all_ if n in choice.named]
+    if named:
+        raise ValueError(f"export: asked for by name, but cannot be made: {'; '.join(named)}")
+    lines = [f"export: {', '.join(all_)} will be unavailable: {r}" for r, all_ in names.items()]
+    return "\n".join(lines) or None
+
+
+def why_not(
+    name: str, module: nn.Module, example: tuple[Tensor, ...], description: dict[str, Any]
+) -> str | None:
+    """Why a format cannot be made; TorchScript is tried, since it also reads what never runs."""
+    reason = format_module(name).unavailable(description)
+    if reason is None and name == "torchscript":
+        reason = format_module(name).fault(module, example)
+    return reason
+
+
+def check_logits(logits: object, batch: int, num_classes: int | None) -> None:
+    """Refuses an output that is not finite logits [N,K].
+
+    Raises:
+        ValueError: What was found instead.
+    """
+    classes = "K" if num_classes is None else str(num_classes)
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"export: forward returns {type(logits).__name__}, expected one tensor "
+            f"of logits [{batch},{classes}]"
+        )
+    shape = list(logits.shape)
+    if len(shape) != 2 or shape[0] != batch or num_classes not in (None, shape[1]):
+        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{classes}]")
+    if not bool(torch.isfinite(logits).all()):
+        raise ValueError("export: the logits are not finite on the example")
