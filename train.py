@@ -137,7 +137,8 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         check_same_model(path, start_from, model)
         if configuration["test_only"]:
             return run_test_only(configuration, model, data, start_from)
-        check_same_training(path, start_from, model.description, configuration["allow_changes"])
+        is_allowed, loader = configuration["allow_changes"], data.train_dataloader
+        check_same_training(path, start_from, model.description, is_allowed, loader)
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)

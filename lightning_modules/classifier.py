@@ -19,6 +19,7 @@ from lightning_modules.activation_checkpointing import checkpoint_activations
 from lightning_modules.losses import ClassificationLoss
 from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
+from lightning_modules.run_length import steps_left
 from lightning_modules.schedules import Schedule
 
 VALIDATED = ("scores", "epoch", "global_step")
@@ -153,6 +154,8 @@ class Classifier(pl.LightningModule):
         self.resumed_counts = None
         if self.optimizer_changed:
             self._apply_configured_optimizer()
+        for schedule in self._schedules():  # where batches or limits are others than before
+            schedule.move_to(schedule.total_steps - steps_left(self.trainer))
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # at the last batch, so that every callback finds the values at the epoch's end

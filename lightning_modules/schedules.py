@@ -81,7 +81,7 @@ class Schedule(LRScheduler):
         return {name: getattr(self, name) for name in PROGRESS}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from there, by this schedule's own length and settings."""
+        """Goes on from there with this schedule's settings; `move_to` fits it to this length."""
         for name in PROGRESS:
             setattr(self, name, state_dict[name])
 
@@ -90,6 +90,11 @@ class Schedule(LRScheduler):
         self.base_lrs: list[float | Tensor] = [lr] * len(self.base_lrs)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = lr
+        self._apply()
+
+    def move_to(self, step: int) -> None:
+        """Goes on as after that many steps of `total_steps`."""
+        self.last_epoch = step
         self._apply()
 
     def observe(self, loss: float) -> bool:

@@ -11,6 +11,7 @@ from rich.console import Console
 from cli.resume import (
     DamagedCheckpoint,
     check_changes,
+    check_place,
     check_whole,
     lock_run_folder,
     newest_checkpoint,
@@ -115,6 +116,44 @@ def test_changes(before: dict, change: dict, allowed: bool, error: str | None) -
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert bool(shown) == bool(change)
     assert all(name in shown for name in change)
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [((1e-5, 5.034e-3), "learning rate  1.00e-05  5.03e-03  jumps"), ((1e-3, 1.001e-3), ""),
+     ((5e-3, 1e-5), "learning rate  5.00e-03  1.00e-05  jumps"), (None, "")],
+)  # fmt: skip
+def test_a_jump_of_the_rate_is_shown_before_it_is_allowed(
+    rates: tuple[float, float] | None, shown: str
+) -> None:
+    console = Console(file=io.StringIO())
+    with pytest.raises(ValueError, match="another max_epochs"):
+        check_changes(BEFORE, BEFORE | {"max_epochs": 3}, False, console, rates)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("learning rate" in text) == bool(shown)
+    assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "refused"),
+    [
+        ({"position": 3}, {"data": {"batch_size": 16}}, "--data.batch_size"),
+        ({"position": 3}, {"accumulate_grad_batches": 4}, "--accumulate_grad_batches"),
+        ({"position": 3}, {"seed": 2}, None),
+        ({"position": 0}, {"data": {"batch_size": 16}}, None),
+        ({"position": 3, "samples": 24}, {"data": {"batch_size": 16}}, None),
+        ({}, {"data": {"batch_size": 16}}, None),
+    ],
+)
+def test_an_older_checkpoint_within_an_epoch_takes_no_other_batches(
+    place: dict, change: dict, refused: str | None
+) -> None:
+    before = {"seed": 1, "data": {"batch_size": 8}, "accumulate_grad_batches": 2}
+    if refused is None:
+        check_place("a.ckpt", place, before, before | change)
+        return
+    with pytest.raises(ValueError, match=f"a.ckpt was written by an earlier .*leave {refused} as"):
+        check_place("a.ckpt", place, before, before | change)
 
 
 def test_only_one_process_holds_a_folder(tmp_path: Path) -> None:
