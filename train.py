@@ -21,6 +21,7 @@ import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
@@ -31,7 +32,7 @@ from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, is_message
-from cli.provenance import git_commit, library_versions, start_line
+from cli.provenance import git_commit, library_versions, start_line, tested_line
 from cli.resume import check_same_model, check_same_training
 from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
@@ -109,7 +110,7 @@ def build_trainer(
             "enable_model_summary": bool(arguments["enable_model_summary"]),
             "num_sanity_val_steps": arguments["num_sanity_val_steps"] or 0,
         },
-        callbacks=[ExactResume(metrics), limit, *parts.values(), *progress],
+        callbacks=[ExactResume(metrics), limit, EndOfTraining(), *parts.values(), *progress],
         logger=[metrics, *build_loggers(configuration, folder)] if folder else False,
         profiler=build_profiler(configuration["profiler"], folder),
         plugins=[AtomicCheckpointIO()],
@@ -137,8 +138,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         check_same_model(path, start_from, model)
         if configuration["test_only"]:
             return run_test_only(configuration, model, data, start_from)
-        is_allowed, loader = configuration["allow_changes"], data.train_dataloader
-        check_same_training(path, start_from, model.description, is_allowed, loader)
+        check_same_training(
+            path, start_from, model.description, data, configuration["allow_changes"]
+        )
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
@@ -174,6 +176,8 @@ def test_and_export(
     try:
         if export:
             export.start(trainer, data, best)
+        if trainer.is_global_zero:
+            print(tested_line(best, checkpoint and checkpoint.monitor, export and export.process))
         trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
         if not trainer.is_global_zero:
             return 0

@@ -53,6 +53,7 @@ class Checkpointing(pl.Callback):
         self.folder: Path | None = None
         self.signals: Signals | None = None
         self.interval = parse_interval("5min")
+        self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
         self.saved_step = -1
@@ -77,10 +78,10 @@ class Checkpointing(pl.Callback):
         self.signals = signals
         self.interval = parse_interval(interval)
 
-    @property
-    def best_path(self) -> Path | None:
+    def find_best(self) -> Path | None:
         """The best checkpoint, or the last one where nothing was validated."""
-        assert self.folder is not None
+        if self.folder is None:
+            return None
         for name in ("best.ckpt", "last.ckpt"):
             if (self.folder / name).is_file():
                 return self.folder / name
@@ -114,7 +115,7 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        # one that is held only because time is up is not part of the run that goes on later
+        # one that is held only because training ends is not part of the run that goes on later
         if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
             self._save(trainer)
 
@@ -145,6 +146,11 @@ class Checkpointing(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not self._is_off(trainer) and not self._is_cut(trainer):
             self._save(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        # a shared file system may show other ranks the newest file later than rank 0
+        found = self.find_best() if trainer.is_global_zero else None
+        self.best_path = trainer.strategy.broadcast(found)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.signals is not None:
@@ -240,8 +246,10 @@ class Checkpointing(pl.Callback):
 
 def is_validation_due(trainer: pl.Trainer) -> bool:
     """Whether a validation follows the batch just done, also where training goes on."""
-    loop = trainer.fit_loop
-    last = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else loop.batch_idx
+    loop, every_n_epochs = trainer.fit_loop, trainer.check_val_every_n_epoch
+    if every_n_epochs is not None and (trainer.current_epoch + 1) % every_n_epochs:
+        return False
+    last = loop.total_batch_idx if every_n_epochs is None else loop.batch_idx
     every = trainer.val_check_batch  # None where validations go by the clock
     return every is not None and (last + 1) % every == 0
 

@@ -7,7 +7,7 @@ unless --allow_changes says that this is meant.
 
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +151,13 @@ def check_same_training(
     path: str,
     checkpoint: Mapping[str, Any],
     description: Mapping[str, Any],
+    data: Any,
     allow_changes: bool,
-    loader: Callable[[], Any],
 ) -> None:
     """Shows what a run that goes on from a checkpoint changes, and refuses other data.
 
     Args:
-        loader: Makes that of the training batches.
+        data: The datamodule of this run.
 
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed.
@@ -168,7 +168,9 @@ def check_same_training(
         )
     stored, config = checkpoint["description"], description["config"]
     check_place(path, checkpoint.get(KEY) or {}, stored["config"], config)
-    rates = resumed_rate(checkpoint, config, loader()) if config != stored["config"] else None
+    rates = None
+    if config != stored["config"]:
+        rates = resumed_rate(checkpoint, config, data.train_dataloader())
     check_changes(stored["config"], config, allow_changes, Console(), rates)
     if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
         raise ValueError(

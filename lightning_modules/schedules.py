@@ -85,6 +85,15 @@ class Schedule(LRScheduler):
         for name in PROGRESS:
             setattr(self, name, state_dict[name])
 
+    @property
+    def still_falls(self) -> bool:
+        """Whether the rate may yet be lowered."""
+        if self.name in WATCHES_LOSS:
+            return self.last_epoch < self.plateau_step or self.plateau_scale > self.min_factor
+        if self.name == "step":  # whether a reduction is still to come
+            return self.last_epoch // self.step_steps < (self.total_steps - 1) // self.step_steps
+        return self.name != "constant" and self.last_epoch < self.total_steps
+
     def set_base_lr(self, lr: float) -> None:
         """Changes the peak rate of all groups and applies it to the current step."""
         self.base_lrs: list[float | Tensor] = [lr] * len(self.base_lrs)

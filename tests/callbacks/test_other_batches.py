@@ -1,5 +1,6 @@
 """A run that goes on with other batches: its rate moves by the share of the run that is done."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,12 @@ class Rates(pl.Callback):
 
 
 def fit(
-    folder: Path, stop: int | None, batch_size: int, schedule: str = "cosine", **arguments: Any
+    folder: Path,
+    stop: int | None,
+    batch_size: int,
+    schedule: str = "cosine",
+    others: Sequence[pl.Callback] = (),
+    **arguments: Any,
 ) -> Rates:
     data, rates, signals = TinyImages(batch_size), Rates(), StopAt(stop)
     data.setup()
@@ -43,7 +49,7 @@ def fit(
     checkpointing.bind(folder, signals)
     trainer = tiny_trainer(
         folder,
-        callbacks=[ExactResume(), signals, checkpointing, rates],
+        callbacks=[ExactResume(), signals, checkpointing, rates, *others],
         plugins=[AtomicCheckpointIO()],
         **{"max_epochs": 4} | arguments,
     )
