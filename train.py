@@ -26,6 +26,7 @@ from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
+from callbacks.step_log import StepLog
 from cli.checks import adapt_to_cpu, ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
@@ -47,6 +48,7 @@ from lightning_modules.deployed import (
     typed_arguments,
 )
 from lightning_modules.first_non_finite import find_first_non_finite
+from lightning_modules.unsaved_values import check_everything_is_saved
 
 PROJECT = Path(__file__).resolve().parent
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -85,6 +87,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         "git_commit": git_commit(),
         "config": recorded(configuration),
     }
+    external = configuration["allow_external_code"]
+    check_everything_is_saved(model, description, data.example_batch, external)
     return Classifier(
         model,
         data.train_targets,
@@ -103,6 +107,9 @@ def build_trainer(
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
+    always = [ExactResume(metrics), limit, EndOfTraining()]
+    loggers = build_loggers(configuration, folder) if folder else []
+    steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(
         **arguments
         | {
@@ -110,8 +117,8 @@ def build_trainer(
             "enable_model_summary": bool(arguments["enable_model_summary"]),
             "num_sanity_val_steps": arguments["num_sanity_val_steps"] or 0,
         },
-        callbacks=[ExactResume(metrics), limit, EndOfTraining(), *parts.values(), *progress],
-        logger=[metrics, *build_loggers(configuration, folder)] if folder else False,
+        callbacks=[*always, *steps, *parts.values(), *progress],
+        logger=[metrics, *loggers] if folder else False,
         profiler=build_profiler(configuration["profiler"], folder),
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,

@@ -172,6 +172,7 @@ def check_values(configuration: Configuration) -> list[str]:
         lambda: build_data(configuration),
         lambda: check_batch_size(configuration),
         lambda: check_numbers(configuration),
+        lambda: check_length(configuration),
         lambda: pl.Trainer(**trainer_arguments(configuration) | QUIET),
     ]
     problems = []
@@ -193,9 +194,29 @@ def check_numbers(configuration: Configuration) -> None:
     """What Lightning would only notice later."""
     if not 0 <= configuration["seed"] < 2**32:
         raise ValueError(f"--seed must be 0 to {2**32 - 1}, got {configuration['seed']}")
-    steps = configuration["accumulate_grad_batches"]
-    if steps < 1:
-        raise ValueError(f"--accumulate_grad_batches must be at least 1, got {steps}")
+    for name in ("accumulate_grad_batches", "log_every_n_steps"):
+        if configuration[name] < 1:
+            raise ValueError(f"--{name} must be at least 1, got {configuration[name]}")
+
+
+def check_length(configuration: Configuration) -> None:
+    """A run that would train nothing, or that can never be as long as it is to be at least."""
+    if configuration["test_only"] or configuration["replay"]:
+        return
+    nothing = [
+        f"--{name} {configuration[name]}"
+        for name in ("max_epochs", "max_steps", "limit_train_batches", "max_time")
+        if configuration[name] == 0 or configuration[name] == "00:00:00:00"
+    ]
+    if nothing:
+        raise ValueError(
+            f"{' and '.join(nothing)}: nothing would be trained, so that random weights would be "
+            "tested; raise it, leave it out, or test a checkpoint by --test_only CHECKPOINT"
+        )
+    for unit in ("epochs", "steps"):
+        least, most = configuration[f"min_{unit}"], configuration[f"max_{unit}"]
+        if least is not None and most not in (None, -1) and least > most:
+            raise ValueError(f"--min_{unit} {least} is more than --max_{unit} {most}")
 
 
 def check_batch_size(configuration: Configuration) -> None:

@@ -25,6 +25,7 @@ WITHOUT_EFFECT = frozenset(
     [
         *("experiment", "runs_dir", "logger", "wandb", "profiler", "check_data", "max_time"),
         *("enable_progress_bar", "enable_model_summary", "checkpoint_every", "export"),
+        "log_every_n_steps",
         *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
         *("inference_mode", "detect_anomaly", "benchmark", "accelerator", "devices"),

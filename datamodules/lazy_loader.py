@@ -37,6 +37,11 @@ class LazyLoading(pl.LightningDataModule):
             return 1, 0
         return self.trainer.world_size, self.trainer.global_rank
 
+    def _is_overfitting(self) -> bool:
+        """Whether the same few training batches are asked for in every epoch and validation."""
+        trainer: Any = self.trainer
+        return trainer is not None and trainer.overfit_batches > 0
+
     def _loader(
         self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
     ) -> DataLoader:
