@@ -70,7 +70,11 @@ def why_it_ends(trainer: pl.Trainer) -> str:
         if isinstance(timer, Timer) and (left := timer.time_remaining()) is not None and left <= 0:
             return "the time of --max_time is up"
     if are_steps_done(trainer):
-        return f"all {trainer.max_steps} steps are done"
+        return f"{everything(trainer.max_steps, 'step')} done"
     if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch:
-        return f"all {trainer.max_epochs} epochs are done"
+        return f"{everything(trainer.max_epochs, 'epoch')} done"
     return "a callback asked for it"
+
+
+def everything(number: int, unit: str) -> str:
+    return f"the one {unit} is" if number == 1 else f"all {number:,} {unit}s are"

@@ -58,6 +58,7 @@ def fit(folder: Path, resume: bool = False, **arguments: Any) -> tuple[Validated
 NEVER_BETTER = {"min_delta": 1e6, "patience": 2}
 ENDS: dict[str, tuple[dict[str, Any], int, str]] = {
     "epochs": ({}, 18, "all 3 epochs are done (epoch 3, step 18)"),
+    "one step": ({"max_steps": 1}, 1, "the one step is done (epoch 1, step 1)"),
     "steps in the first epoch": ({"max_steps": 4}, 4, "all 4 steps are done (epoch 1, step 4)"),
     "steps later": ({"max_steps": 8}, 8, "all 8 steps are done (epoch 2, step 8)"),
     "steps at an epoch's end": (

@@ -96,6 +96,22 @@ def test_no_sample_is_left_out(tmp_path: Path) -> None:
     assert rest.seen == [10, 10, 8]  # the last 28 of 48, so that 4 come twice
 
 
+def test_ten_stops_with_other_batches_after_each(tmp_path: Path) -> None:
+    """The rate stays on the one curve from the first step to the last."""
+    found: list[tuple[float, float]] = []
+    for batch_size in (8, 4, 16, 12, 8, 6, 4, 16, 8, 12):
+        found += fit(tmp_path, 2, batch_size, max_epochs=6).found
+    found += fit(tmp_path, None, 8, max_epochs=6).found
+    fine = fit(tmp_path / "fine", None, 1, max_epochs=6).found
+    curve = {round(NUM_TRAIN * epochs): rate for epochs, rate in fine}
+    assert len(found) > 20
+    for epochs, rate in found:
+        # warm-up is a whole number of steps: there a curve of few steps is a little off
+        if epochs > 0.9:
+            assert rate == pytest.approx(curve[round(NUM_TRAIN * epochs)], rel=0.05)
+    assert found[-1][0] == fit(tmp_path / "whole", None, 8, max_epochs=6).found[-1][0]
+
+
 def test_a_run_that_is_measured_in_steps_stays_so(tmp_path: Path) -> None:
     limits = {"max_epochs": -1, "max_steps": 20}
     fit(tmp_path, 9, 8, **limits)
