@@ -224,13 +224,16 @@ def check_changes(
     is_lengthless = new["schedule.name"] in LENGTHLESS and not new["schedule.warmup"]
     neutral = WITHOUT_EFFECT.union(LENGTHS if is_lengthless else ())
     effective = [name for name in changed if not {name, name.partition(".")[0]} & neutral]
+    jumps = rates is not None and abs(rates[1] - rates[0]) > SMALL_JUMP * rates[0]
+    causes = [*(name for name in LENGTHS if name in effective), *effective]
+    cause = causes[0] if jumps and causes else None
     for name, (was, value) in changed.items():
         effect = "changes the training" if name in effective else "none on what is learnt"
+        if name == cause and rates is not None:
+            effect += f"; the rate jumps from {rates[0]:.2e} to {rates[1]:.2e}"
         if name in ("accelerator", "devices", "num_nodes", "strategy"):
             effect = "other rounding; BatchNorm and dropout go by device"
         table.add_row(name, str(was), str(value), effect)
-    if rates is not None and abs(rates[1] - rates[0]) > SMALL_JUMP * rates[0]:
-        table.add_row("learning rate", f"{rates[0]:.2e}", f"{rates[1]:.2e}", "jumps")
     console.print(table)
     refused = [name for name in changed if name in UNCHANGEABLE]
     if refused:

@@ -120,18 +120,24 @@ def test_changes(before: dict, change: dict, allowed: bool, error: str | None) -
 
 @pytest.mark.parametrize(
     ("rates", "shown"),
-    [((1e-5, 5.034e-3), "learning rate  1.00e-05  5.03e-03  jumps"), ((1e-3, 1.001e-3), ""),
-     ((5e-3, 1e-5), "learning rate  5.00e-03  1.00e-05  jumps"), (None, "")],
-)  # fmt: skip
+    [
+        ((1e-5, 5.034e-3), "; the rate jumps from 1.00e-05 to 5.03e-03"),
+        ((5e-3, 1e-5), "; the rate jumps from 5.00e-03 to 1.00e-05"),
+        ((1e-3, 1.001e-3), ""),
+        (None, ""),
+    ],
+)
 def test_a_jump_of_the_rate_is_shown_before_it_is_allowed(
     rates: tuple[float, float] | None, shown: str
 ) -> None:
-    console = Console(file=io.StringIO())
+    console = Console(file=io.StringIO(), width=200)
+    now = BEFORE | {"seed": 1, "max_epochs": 3, "logger": "wandb"}
     with pytest.raises(ValueError, match="another max_epochs"):
-        check_changes(BEFORE, BEFORE | {"max_epochs": 3}, False, console, rates)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert ("learning rate" in text) == bool(shown)
-    assert shown in text
+        check_changes(BEFORE, now, False, console, rates)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    (line,) = (line.rstrip() for line in lines if line.startswith("max_epochs"))
+    assert line.endswith(f"changes the training{shown}")
+    assert sum("jumps" in line for line in lines) == bool(shown)
 
 
 @pytest.mark.parametrize(
