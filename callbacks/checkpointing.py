@@ -14,6 +14,7 @@ import torch
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
+PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
 SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
 
 
@@ -115,9 +116,10 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        # one that is held only because training ends is not part of the run that goes on later
+        # one that is held only because training ends is not part of the run that goes on later;
+        # this becomes last.ckpt after it, so that a run killed within it holds it again
         if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
-            self._save(trainer)
+            self._write(trainer, PENDING)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
@@ -138,7 +140,11 @@ class Checkpointing(pl.Callback):
             self._look_for_best(trainer)
         if not self._is_cut(trainer):
             return
-        if self.saved_step < trainer.global_step:
+        if self._is_pending(trainer):
+            if self.is_best_due:
+                self._write(trainer, "best.ckpt")
+            self._finish_pending(trainer)
+        elif self.saved_step < trainer.global_step:
             self._save(trainer)
         elif self.is_best_due:
             self._write(trainer, "best.ckpt")
@@ -217,6 +223,20 @@ class Checkpointing(pl.Callback):
         self._write(trainer, "last.ckpt", keep="previous.ckpt")
         if is_best:
             self._write(trainer, "best.ckpt")
+
+    def _is_pending(self, trainer: pl.Trainer) -> bool:
+        """Whether the state before the last validation waits for its end; rank 0 knows."""
+        assert self.folder is not None
+        return bool(trainer.strategy.broadcast((self.folder / PENDING).is_file()))
+
+    def _finish_pending(self, trainer: pl.Trainer) -> None:
+        assert self.folder is not None
+        self.is_best_due, self.saved_step = False, trainer.global_step
+        if trainer.is_global_zero:
+            last = self.folder / "last.ckpt"
+            if last.is_file():
+                last.replace(self.folder / "previous.ckpt")
+            (self.folder / PENDING).replace(last)
 
     def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
         """One file; a failure costs only this file until there have been too many."""

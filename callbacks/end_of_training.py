@@ -66,13 +66,14 @@ def why_it_ends(trainer: pl.Trainer) -> str:
     for stopping in trainer.early_stopping_callbacks:
         if stopping.stopping_reason_message:
             return f"early stopping, {stopping.stopping_reason_message}"
+    if are_steps_done(trainer):
+        return f"{everything(trainer.max_steps, 'step')} done"
+    limit, is_whole = trainer.max_epochs, trainer.is_last_batch
+    if limit is not None and 0 <= limit <= trainer.current_epoch and is_whole:
+        return f"{everything(limit, 'epoch')} done"
     for timer in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(timer, Timer) and (left := timer.time_remaining()) is not None and left <= 0:
             return "the time of --max_time is up"
-    if are_steps_done(trainer):
-        return f"{everything(trainer.max_steps, 'step')} done"
-    if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch:
-        return f"{everything(trainer.max_epochs, 'epoch')} done"
     return "a callback asked for it"
 
 

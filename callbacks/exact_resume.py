@@ -169,8 +169,7 @@ def position_in_epoch(loops: dict[str, Any], is_stopping: bool = False) -> int |
 
 def samples_before(trainer: pl.Trainer, position: int) -> int | None:
     """Samples in the batches of this epoch before that one; None where the loader cannot tell."""
-    loader: Any = trainer.train_dataloader
-    sampler = loader.batch_sampler
+    sampler = getattr(trainer.train_dataloader, "batch_sampler", None)
     if not isinstance(sampler, CountsSamples):
         return None
     sampler.set_epoch(trainer.current_epoch)

@@ -31,9 +31,13 @@ def resumed_rate(
     place, states = checkpoint.get(KEY), checkpoint["lr_schedulers"]
     if place is None or len(states) != 1 or not set(PROGRESS) <= set(states[0]):
         return None
-    batches, window = num_batches(len(loader), config), config["accumulate_grad_batches"]
+    try:
+        batches = num_batches(len(loader), config)
+    except TypeError:  # a fork's own loader, which does not know
+        return None
+    window = config["accumulate_grad_batches"]
     epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["completed"]
-    position, sampler = place["position"], loader.batch_sampler
+    position, sampler = place["position"], getattr(loader, "batch_sampler", None)
     if position and isinstance(sampler, CountsSamples) and place.get("samples") is not None:
         sampler.set_epoch(epochs)
         position = matching_position(sampler, place["samples"], batches, window)

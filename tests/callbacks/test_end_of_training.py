@@ -16,7 +16,7 @@ from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
-from tests.callbacks.test_exact_resume import BatchClock
+from tests.callbacks.test_exact_resume import BatchClock, assert_same_run
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -38,12 +38,13 @@ def fit(folder: Path, resume: bool = False, **arguments: Any) -> tuple[Validated
     limits: list[pl.Callback] = []
     if seconds := arguments.pop("seconds", None):
         limits.append(BatchClock(timedelta(seconds=seconds)))
+    others = arguments.pop("others", [])
     early = arguments.pop("early_stopping", None)
     stopping: list[pl.Callback] = [EarlyStopping(**early)] if early else []
     trainer = tiny_trainer(
         folder,
         callbacks=[ExactResume(metrics), *limits, EndOfTraining(), checkpointing, *stopping,
-                   validated, EpochProgress()],
+                   *others, validated, EpochProgress()],
         logger=metrics,
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=True,
@@ -104,6 +105,11 @@ ENDS: dict[str, tuple[dict[str, Any], int, str]] = {
     ),
     "batches over epochs": (
         {"val_check_interval": 7, "check_val_every_n_epoch": None},
+        18,
+        "all 3 epochs are done (epoch 3, step 18)",
+    ),
+    "by the clock": (
+        {"val_check_interval": "00:01:00:00"},
         18,
         "all 3 epochs are done (epoch 3, step 18)",
     ),
@@ -177,6 +183,34 @@ def test_a_finished_run_says_so_and_trains_no_further(
     assert numbered == f"nothing is left to train: {reason}"
     assert checkpointing.best_path == tmp_path / "best.ckpt"
     assert (tmp_path / "metrics.csv").read_text() == before
+
+
+class KilledIn(pl.Callback):
+    """Ends the process in the validation after a step, without a word."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            raise SystemExit(137)
+
+
+@pytest.mark.parametrize("name", ["steps later", "steps in windows", "time", "epochs"])
+def test_killed_in_the_last_validation_it_is_held_again(tmp_path: Path, name: str) -> None:
+    arguments, step, _ = ENDS[name]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    fit(whole, **arguments)
+    with pytest.raises(SystemExit):
+        fit(parts, others=[KilledIn(step)], **arguments)
+    validated, _ = fit(parts, resume=True, **arguments)
+    assert validated.steps[-1] == step
+    assert_same_run(parts, whole)
+    assert sorted(path.name for path in parts.iterdir()) == sorted(
+        path.name for path in whole.iterdir()
+    )
 
 
 def test_without_validation_data_it_ends_all_the_same(tmp_path: Path) -> None:
