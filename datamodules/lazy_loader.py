@@ -39,8 +39,7 @@ class LazyLoading(pl.LightningDataModule):
 
     def _is_overfitting(self) -> bool:
         """Whether the same few training batches are asked for in every epoch and validation."""
-        trainer: Any = self.trainer
-        return trainer is not None and trainer.overfit_batches > 0
+        return getattr(self.trainer, "overfit_batches", 0) > 0
 
     def _loader(
         self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
