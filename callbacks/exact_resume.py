@@ -181,7 +181,8 @@ def matching_position(
 ) -> int:
     """The last batch that begins an accumulation window, with at most so many samples before it."""
     starts = range(0, num_batches, window)
-    return starts[bisect_right(starts, samples, key=lambda n: sampler.samples_in(0, n)) - 1]
+    later = bisect_right(starts, samples, key=lambda n: sampler.samples_in(0, n))
+    return starts[max(0, later - 1)]
 
 
 def set_between_steps(loops: dict[str, Any], position: int) -> None:

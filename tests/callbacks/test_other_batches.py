@@ -141,7 +141,15 @@ def test_other_batches_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("samples", "batch_size", "window", "position"),
-    [(0, 8, 1, 0), (16, 8, 1, 2), (16, 12, 1, 1), (24, 8, 2, 2), (48, 8, 1, 5), (47, 50, 1, 0)],
+    [
+        (0, 8, 1, 0),
+        (16, 8, 1, 2),
+        (16, 12, 1, 1),
+        (24, 8, 2, 2),
+        (48, 8, 1, 5),
+        (47, 50, 1, 0),
+        (-3, 8, 1, 0),
+    ],
 )
 def test_the_place_in_other_batches(
     samples: int, batch_size: int, window: int, position: int
