@@ -21,10 +21,12 @@ import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
+from callbacks.step_log import StepLog
 from cli.adaptations import adapt, needless
 from cli.checks import ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
@@ -33,7 +35,7 @@ from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, bad_arguments, is_message, tell
-from cli.provenance import findable, git_commit, library_versions, start_line
+from cli.provenance import findable, git_commit, library_versions, start_line, tested_line
 from cli.resume import check_same_model, check_same_training
 from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
@@ -48,6 +50,7 @@ from lightning_modules.deployed import (
     typed_arguments,
 )
 from lightning_modules.first_non_finite import find_first_non_finite
+from lightning_modules.unsaved_values import check_everything_is_saved
 
 PROJECT = Path(__file__).resolve().parent
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -87,6 +90,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         "git_commit": git_commit(),
         "config": findable(recorded(configuration)),
     }
+    external = configuration["allow_external_code"]
+    check_everything_is_saved(model, description, data.example_batch, external)
     settings = {group: configuration[group] for group in ("optimizer", "schedule", "loss")}
     settings["activation_checkpointing"] = activation_checkpointing
     with bad_arguments():
@@ -100,6 +105,9 @@ def build_trainer(
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
+    always = [ExactResume(metrics), limit, EndOfTraining()]
+    loggers = build_loggers(configuration, folder) if folder else []
+    steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(
         **arguments
         | {
@@ -107,8 +115,8 @@ def build_trainer(
             "enable_model_summary": bool(arguments["enable_model_summary"]),
             "num_sanity_val_steps": arguments["num_sanity_val_steps"] or 0,
         },
-        callbacks=[ExactResume(metrics), limit, *parts.values(), *progress],
-        logger=[metrics, *build_loggers(configuration, folder)] if folder else False,
+        callbacks=[*always, *steps, *parts.values(), *progress],
+        logger=[metrics, *loggers] if folder else False,
         profiler=build_profiler(configuration["profiler"], folder),
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,
@@ -135,7 +143,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         check_same_model(path, start_from, model)
         if configuration["test_only"]:
             return run_test_only(configuration, model, data, start_from)
-        check_same_training(path, start_from, model.description, configuration["allow_changes"])
+        check_same_training(
+            path, start_from, model.description, data, configuration["allow_changes"]
+        )
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
@@ -171,6 +181,8 @@ def test_and_export(
     try:
         if export:
             export.start(trainer, data, best)
+        if trainer.is_global_zero:
+            print(tested_line(best, checkpoint and checkpoint.monitor, export and export.process))
         trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
         if not trainer.is_global_zero:
             return 0

@@ -14,6 +14,7 @@ import torch
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
+PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
 SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
 
 
@@ -53,6 +54,7 @@ class Checkpointing(pl.Callback):
         self.folder: Path | None = None
         self.signals: Signals | None = None
         self.interval = parse_interval("5min")
+        self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
         self.saved_step = -1
@@ -77,10 +79,10 @@ class Checkpointing(pl.Callback):
         self.signals = signals
         self.interval = parse_interval(interval)
 
-    @property
-    def best_path(self) -> Path | None:
+    def find_best(self) -> Path | None:
         """The best checkpoint, or the last one where nothing was validated."""
-        assert self.folder is not None
+        if self.folder is None:
+            return None
         for name in ("best.ckpt", "last.ckpt"):
             if (self.folder / name).is_file():
                 return self.folder / name
@@ -114,9 +116,10 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        # one that is held only because time is up is not part of the run that goes on later
+        # one that is held only because training ends is not part of the run that goes on later;
+        # this becomes last.ckpt after it, so that a run killed within it holds it again
         if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
-            self._save(trainer)
+            self._write(trainer, PENDING)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
@@ -137,7 +140,11 @@ class Checkpointing(pl.Callback):
             self._look_for_best(trainer)
         if not self._is_cut(trainer):
             return
-        if self.saved_step < trainer.global_step:
+        if self._is_pending(trainer):
+            if self.is_best_due:
+                self._write(trainer, "best.ckpt")
+            self._finish_pending(trainer)
+        elif self.saved_step < trainer.global_step:
             self._save(trainer)
         elif self.is_best_due:
             self._write(trainer, "best.ckpt")
@@ -145,6 +152,11 @@ class Checkpointing(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not self._is_off(trainer) and not self._is_cut(trainer):
             self._save(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        # a shared file system may show other ranks the newest file later than rank 0
+        found = self.find_best() if trainer.is_global_zero else None
+        self.best_path = trainer.strategy.broadcast(found)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.signals is not None:
@@ -212,6 +224,20 @@ class Checkpointing(pl.Callback):
         if is_best:
             self._write(trainer, "best.ckpt")
 
+    def _is_pending(self, trainer: pl.Trainer) -> bool:
+        """Whether the state before the last validation waits for its end; rank 0 knows."""
+        assert self.folder is not None
+        return bool(trainer.strategy.broadcast((self.folder / PENDING).is_file()))
+
+    def _finish_pending(self, trainer: pl.Trainer) -> None:
+        assert self.folder is not None
+        self.is_best_due, self.saved_step = False, trainer.global_step
+        if trainer.is_global_zero:
+            last = self.folder / "last.ckpt"
+            if last.is_file():
+                last.replace(self.folder / "previous.ckpt")
+            (self.folder / PENDING).replace(last)
+
     def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
         """One file; a failure costs only this file until there have been too many."""
         assert self.folder is not None
@@ -240,8 +266,10 @@ class Checkpointing(pl.Callback):
 
 def is_validation_due(trainer: pl.Trainer) -> bool:
     """Whether a validation follows the batch just done, also where training goes on."""
-    loop = trainer.fit_loop
-    last = loop.total_batch_idx if trainer.check_val_every_n_epoch is None else loop.batch_idx
+    loop, every_n_epochs = trainer.fit_loop, trainer.check_val_every_n_epoch
+    if every_n_epochs is not None and (trainer.current_epoch + 1) % every_n_epochs:
+        return False
+    last = loop.total_batch_idx if every_n_epochs is None else loop.batch_idx
     every = trainer.val_check_batch  # None where validations go by the clock
     return every is not None and (last + 1) % every == 0
 

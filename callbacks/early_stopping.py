@@ -1,9 +1,18 @@
-"""Stops when the monitored metric no longer improves."""
+"""Stops when the monitored metric no longer improves.
 
+While the schedule still lowers the rate, an improvement may yet come of that: patience is longer.
+"""
+
+import math
 from typing import Annotated, Any, Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning import callbacks as pl_callbacks
+from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
+from torch import Tensor
+
+MIN_PATIENCE = 5  # of auto
+SHARE = 5  # auto waits for one in so many of the planned validations
 
 
 class EarlyStopping(pl_callbacks.EarlyStopping):
@@ -13,7 +22,8 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         enabled: Whether to stop early at all.
         monitor: Metric to watch, such as val/loss.
         mode: Whether smaller or larger is better; auto knows from the name.
-        patience: Validations without improvement before training ends.
+        patience: Validations without improvement before training ends; auto is 5, or a fifth of
+            those planned where that is more and the schedule still lowers the rate.
         min_delta: Smallest change that counts as an improvement.
         stopping_threshold: Stop as soon as the metric is better than this.
     """
@@ -23,19 +33,22 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         enabled: bool = True,
         monitor: str = "val/loss",
         mode: Literal["auto", "min", "max"] = "auto",
-        patience: Annotated[int, ">= 1"] = 5,
+        patience: Annotated[int, ">= 1"] | Literal["auto"] = "auto",
         min_delta: Annotated[float, ">= 0"] = 0.0,
         stopping_threshold: float | None = None,
     ) -> None:
-        if patience < 1 or min_delta < 0:
+        if (patience != "auto" and patience < 1) or min_delta < 0:
             raise ValueError(
-                "--early_stopping.patience must be at least 1 and min_delta at least 0; "
+                "--early_stopping.patience must be at least 1 or auto, and min_delta at least 0; "
                 f"got {patience} and {min_delta}"
             )
+        self.is_auto = patience == "auto"
+        self.rate_falls = True  # as it was when this was asked last
+        self.reached_threshold: float | None = None
         super().__init__(
             monitor=monitor,
             mode=better_direction(monitor) if mode == "auto" else mode,
-            patience=patience,
+            patience=MIN_PATIENCE if patience == "auto" else patience,
             min_delta=min_delta,
             stopping_threshold=stopping_threshold,
             strict=False,  # the name is checked in setup; an epoch cut short may lack a value
@@ -47,15 +60,72 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         if stage == "fit":
             pl_module.check_monitor("early_stopping", self.monitor)
 
+    def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
+        should_stop, reason = super()._evaluate_stopping_criteria(current)
+        if not should_stop:
+            return False, reason
+        if self.stopping_reason == EarlyStoppingReason.STOPPING_THRESHOLD:
+            wanted = f"{self.stopping_threshold:g} (--early_stopping.stopping_threshold)"
+            return True, f"{self.monitor} {float(current):.4f} is better than {wanted}"
+        best, count = float(self.best_score), self.wait_count
+        unit = "validation" if count == 1 else "validations"
+        return True, f"{self.monitor} has not improved on {best:.4f} for {count} {unit}"
+
+    def _run_early_stopping_check(self, trainer: pl.Trainer) -> None:
+        module: Any = trainer.lightning_module
+        self.rate_falls = module.rate_falls()
+        self._set_patience(trainer)
+        super()._run_early_stopping_check(trainer)
+
+    def _set_patience(self, trainer: pl.Trainer) -> None:
+        if self.is_auto:
+            share = planned_validations(trainer) // SHARE if self.rate_falls else 0
+            self.patience = max(MIN_PATIENCE, share)
+
+    def state_dict(self) -> dict[str, Any]:
+        reached = self.stopping_reason == EarlyStoppingReason.STOPPING_THRESHOLD
+        return super().state_dict() | {
+            "rate_falls": self.rate_falls,
+            "reached_threshold": self.stopping_threshold if reached else None,
+        }
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on with the patience of this run, which may be another than the checkpoint's."""
         super().load_state_dict(state_dict | {"patience": self.patience})
+        self.rate_falls = state_dict.get("rate_falls", True)
+        self.reached_threshold = state_dict.get("reached_threshold")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """A run that was stopped, and has not got more patience since, is finished."""
+        trainer.fit_loop.setup_data()  # else it is not yet known how many batches there are
+        self._set_patience(trainer)
+        threshold = self.reached_threshold
+        is_reached = threshold is not None and threshold == self.stopping_threshold
+        if self.stopping_reason_message and (is_reached or self.wait_count >= self.patience):
+            trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
+        self.stopped_epoch = 0
         if self.monitor.startswith("val/") and not trainer.enable_validation:
             self.monitor = self.monitor.replace("val/", "train/", 1)
             self._check_on_train_epoch_end = True
             trainer.print(f"early stopping: no validation data, watching {self.monitor} instead")
+
+
+def planned_validations(trainer: pl.Trainer) -> int:
+    """How many a run of full length has; where they go by the clock, its epochs."""
+    batches, every = trainer.num_training_batches, trainer.val_check_batch
+    epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
+    if trainer.max_steps != -1:
+        epochs = min(epochs, trainer.max_steps * trainer.accumulate_grad_batches / batches)
+    if not math.isfinite(epochs):
+        return 0
+    if every is None or not math.isfinite(max(every, batches)):
+        return int(epochs)
+    if trainer.check_val_every_n_epoch is None:
+        return int(epochs * batches / every)
+    return int(epochs / trainer.check_val_every_n_epoch * (batches // every))
 
 
 def better_direction(monitor: str) -> Literal["min", "max"]:

@@ -8,7 +8,8 @@ Lightning writes it.
 """
 
 import random
-from typing import Any, Protocol
+from bisect import bisect_right
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pytorch_lightning as pl
@@ -26,6 +27,15 @@ class Rows(Protocol):
     def state(self) -> dict[str, Any]: ...
 
     def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A batch sampler that knows the number of samples, over all ranks, in each of its batches."""
+
+    def samples_in(self, first_batch: int, last_batch: int) -> int: ...
+
+    def set_epoch(self, epoch: int) -> None: ...
 
 
 class ExactResume(pl.Callback):
@@ -55,6 +65,7 @@ class ExactResume(pl.Callback):
         states = self.loaded["random_states"] if self.loaded else random_states(trainer)
         checkpoint[KEY] = {
             "position": position,
+            "samples": samples_before(trainer, position),
             "random_states": states,
             "metrics": None if self.metrics is None else self.metrics.state(),
         }
@@ -83,12 +94,32 @@ class ExactResume(pl.Callback):
             return
         if self.metrics is not None and self.loaded["metrics"]:
             self.metrics.restore(self.loaded["metrics"])
-        position = self.loaded["position"]
-        if position:
+        if self.loaded["position"]:
             loader: Any = trainer.train_dataloader
-            loader.batch_sampler.start_at(position)
+            loader.batch_sampler.start_at(self._place(trainer, **self.loaded))
         else:  # Lightning would take an epoch that has not begun for one to be finished
             trainer.fit_loop.epoch_loop.restarting = False
+
+    def _place(
+        self, trainer: pl.Trainer, position: int, samples: int | None = None, **_: Any
+    ) -> int:
+        """The batch of this epoch to go on with; another one where batches are others now."""
+        loader: Any = trainer.train_dataloader
+        window, num_batches = trainer.accumulate_grad_batches, int(trainer.num_training_batches)
+        is_same = samples_before(trainer, position) == samples and position < num_batches
+        if samples is None or (is_same and position % window == 0):
+            return position
+        place = matching_position(loader.batch_sampler, samples, num_batches, window)
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        for counts in (progress.total, progress.current):
+            for name in ("ready", "started", "processed", "completed"):
+                setattr(counts, name, getattr(counts, name) + place - position)
+        twice = samples - loader.batch_sampler.samples_in(0, place)
+        trainer.print(
+            f"other batches than before: epoch {trainer.current_epoch + 1} goes on at batch "
+            f"{place + 1} of {num_batches}; {twice:,} samples come twice"
+        )
+        return place
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -134,6 +165,24 @@ def position_in_epoch(loops: dict[str, Any], is_stopping: bool = False) -> int |
     is_before_batch = batch["ready"] - 1 == batch["started"] == batch["completed"]
     is_after_last = is_stopping and batch["ready"] == batch["completed"]
     return batch["completed"] if is_before_batch or is_after_last else None
+
+
+def samples_before(trainer: pl.Trainer, position: int) -> int | None:
+    """Samples in the batches of this epoch before that one; None where the loader cannot tell."""
+    sampler = getattr(trainer.train_dataloader, "batch_sampler", None)
+    if not isinstance(sampler, CountsSamples):
+        return None
+    sampler.set_epoch(trainer.current_epoch)
+    return sampler.samples_in(0, position)
+
+
+def matching_position(
+    sampler: CountsSamples, samples: int, num_batches: int, window: int = 1
+) -> int:
+    """The last batch that begins an accumulation window, with at most so many samples before it."""
+    starts = range(0, num_batches, window)
+    later = bisect_right(starts, samples, key=lambda n: sampler.samples_in(0, n))
+    return starts[max(0, later - 1)]
 
 
 def set_between_steps(loops: dict[str, Any], position: int) -> None:

@@ -43,6 +43,7 @@ class EpochProgress(ProgressBar):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._start(trainer.num_training_batches)
+        self.epoch_started = time.perf_counter()  # of the rest of an epoch that goes on
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_started, self.is_validated = time.perf_counter(), False

@@ -200,9 +200,19 @@ def check_together(configuration: Configuration) -> None:
         for name in ("max_time", "val_check_interval")
         if isinstance(configuration[name], str) and not TIME.fullmatch(configuration[name])
     ]
+    nothing = [
+        f"--{name} {configuration[name]}"
+        for name in ("max_epochs", "max_steps", "limit_train_batches", "max_time")
+        if configuration[name] == 0 or configuration[name] == "00:00:00:00"
+    ]
+    if nothing and not (configuration["test_only"] or configuration["replay"]):
+        problems.append(
+            f"{' and '.join(nothing)}: nothing would be trained, so that random weights would be "
+            "tested; raise it, leave it out, or test a checkpoint by --test_only CHECKPOINT"
+        )
     for unit in ("epochs", "steps"):
         least, most = configuration[f"min_{unit}"], configuration[f"max_{unit}"]
-        if least is not None and most is not None and 0 <= most < least:
+        if least is not None and most is not None and 0 < most < least:
             problems.append(f"--min_{unit} {least} is more than --max_{unit} {most}")
     if configuration["max_epochs"] == -1 and configuration["max_steps"] == -1:
         problems.append(

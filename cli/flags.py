@@ -99,6 +99,9 @@ FLAGS: dict[str, list[Flag]] = {
     ],
     "Screen and logs": [
         ours("logger", LoggerName, "csv", "where to log besides metrics.csv"),
+        ours(
+            "log_every_n_steps", Positive, 50, "steps between loss and rate in TensorBoard and W&B"
+        ),
         Flag("enable_progress_bar", bool | None, None, "show progress"),
         Flag("enable_model_summary", bool | None, None, "print the network's layers and sizes"),
     ],

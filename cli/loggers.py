@@ -12,7 +12,9 @@ def build_loggers(configuration: Configuration, folder: Path | None) -> list[Any
     if configuration["logger"] == "tensorboard":
         from pytorch_lightning.loggers import TensorBoardLogger
 
-        loggers.append(TensorBoardLogger(folder or ".", name="tensorboard", version=""))
+        # the test's figures stand with the hyperparameters, instead of an empty "hp_metric"
+        place, name = folder or ".", "tensorboard"
+        loggers.append(TensorBoardLogger(place, name, version="", default_hp_metric=False))
     if configuration["logger"] == "wandb":
         from callbacks.wandb_report import build_wandb_logger
 

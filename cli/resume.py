@@ -14,7 +14,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from callbacks.exact_resume import KEY
 from cli.parsing import Setting, flatten, last_value, read_file
+from cli.resumed_rate import resumed_rate
 from lightning_modules.deployed import check_weights, misplaced
 
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
@@ -23,6 +25,7 @@ WITHOUT_EFFECT = frozenset(
     [
         *("experiment", "runs_dir", "logger", "wandb", "profiler", "check_data", "max_time"),
         *("enable_progress_bar", "enable_model_summary", "checkpoint_every", "export"),
+        "log_every_n_steps",
         *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
         *("inference_mode", "detect_anomaly", "benchmark", "accelerator", "devices"),
@@ -42,6 +45,8 @@ RESUMABLE = {
     "lr_schedulers": list,
     "description": {"fingerprint": str},
 }
+BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
+SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
 
 
@@ -169,9 +174,16 @@ def check_same_model(path: str, checkpoint: Mapping[str, Any], model: Any) -> No
 
 
 def check_same_training(
-    path: str, checkpoint: Mapping[str, Any], description: Mapping[str, Any], allow_changes: bool
+    path: str,
+    checkpoint: Mapping[str, Any],
+    description: Mapping[str, Any],
+    data: Any,
+    allow_changes: bool,
 ) -> None:
     """Shows what a run that goes on from a checkpoint changes, and refuses other data.
+
+    Args:
+        data: The datamodule of this run.
 
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed.
@@ -180,23 +192,49 @@ def check_same_training(
         raise ValueError(
             f"{path} cannot be gone on from: missing or of another type is {', '.join(wrong)}"
         )
-    stored = checkpoint["description"]
-    check_changes(stored["config"], description["config"], allow_changes, Console())
+    stored, config = checkpoint["description"], description["config"]
+    check_place(path, checkpoint.get(KEY) or {}, stored["config"], config)
+    rates = None
+    if config != stored["config"]:
+        rates = resumed_rate(checkpoint, config, data.train_dataloader())
+    check_changes(stored["config"], config, allow_changes, Console(), rates)
     if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
         raise ValueError(
-            f"{path} was trained on other data than {description['config']['data']['name']} gives "
+            f"{path} was trained on other data than {config['data']['name']} gives "
             "now (their fingerprints differ); add --allow_changes if that is meant"
         )
 
 
+def check_place(
+    path: str, place: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Refuses other batches in mid-epoch where a checkpoint counts the batches alone.
+
+    Raises:
+        ValueError: It is one of an earlier version.
+    """
+    old, new = flatten(before), flatten(now)
+    changed = [f"--{name}" for name in BATCHES if old.get(name) != new.get(name)]
+    if changed and place.get("position") and "samples" not in place:
+        raise ValueError(
+            f"{path} was written by an earlier version, and within an epoch that goes on only with "
+            f"the same batches: leave {', '.join(changed)} as before, or start a new run"
+        )
+
+
 def check_changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], allow_changes: bool, console: Console
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    allow_changes: bool,
+    console: Console,
+    rates: tuple[float, float] | None = None,
 ) -> None:
     """Shows what a resumed run changes.
 
     Args:
         before: The checkpoint's configuration.
         now: This run's.
+        rates: The learning rate of the next step, before and now.
 
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed or cannot be.
@@ -211,8 +249,13 @@ def check_changes(
     is_lengthless = new["schedule.name"] in LENGTHLESS and not new["schedule.warmup"]
     neutral = WITHOUT_EFFECT.union(LENGTHS if is_lengthless else ())
     effective = [name for name in changed if not {name, name.partition(".")[0]} & neutral]
+    jumps = rates is not None and abs(rates[1] - rates[0]) > SMALL_JUMP * rates[0]
+    causes = [*(name for name in LENGTHS if name in effective), *effective]
+    cause = causes[0] if jumps and causes else None
     for name, (was, value) in changed.items():
         effect = "changes the training" if name in effective else "none on what is learnt"
+        if name == cause and rates is not None:
+            effect += f"; the rate jumps from {rates[0]:.2e} to {rates[1]:.2e}"
         if name in ("accelerator", "devices", "num_nodes", "strategy"):
             effect = "other rounding; BatchNorm and dropout go by device"
         table.add_row(name, str(was), str(value), effect)

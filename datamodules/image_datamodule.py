@@ -27,7 +27,7 @@ from datamodules.image_splits import (
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
 from datamodules.sample_augmentation import SampleAugmentation
-from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler
+from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler, SameBatches
 from datamodules.splits import SPLITS, stratified_subset
 
 MAX_EXPORT_BATCH = 1024
@@ -218,24 +218,27 @@ class ImageDataModule(LazyLoading):
 
     # ---- loading -----------------------------------------------------------------------
 
+    def _train_sampler(self) -> EpochBatchSampler | SameBatches:
+        split = self.splits.train
+        labels = split.targets if self.balanced_sampling else None
+        sampler = EpochBatchSampler(
+            len(split), self.batch_size, self.seed, *self._ranks(), labels=labels
+        )
+        return SameBatches(sampler) if self._is_overfitting() else sampler
+
     def train_dataloader(self) -> DataLoader:
         split = self.splits.train
-        sampler = EpochBatchSampler(
-            len(split),
-            self.batch_size,
-            self.seed,
-            *self._ranks(),
-            labels=split.targets if self.balanced_sampling else None,
-        )
         dataset = ImageDataset(
             split,
             self.seed,
             self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
             self.sample_augmentation if self.sample_augmentation.is_active else None,
         )
-        return self._told(self._image_loader(dataset, sampler))
+        return self._told(self._image_loader(dataset, self._train_sampler()))
 
     def val_dataloader(self) -> DataLoader:
+        if self._is_overfitting():
+            return self._image_loader(ImageDataset(self.splits.train), self._train_sampler())
         return self._evaluation_loader(self.splits.val)
 
     def test_dataloader(self) -> DataLoader:
@@ -255,7 +258,9 @@ class ImageDataModule(LazyLoading):
         return self._image_loader(ImageDataset(split), sampler)
 
     def _image_loader(
-        self, dataset: ImageDataset, sampler: EpochBatchSampler | EvaluationBatchSampler
+        self,
+        dataset: ImageDataset,
+        sampler: EpochBatchSampler | SameBatches | EvaluationBatchSampler,
     ) -> DataLoader:
         in_memory = not isinstance(dataset.split, FileImages) and dataset.augmentation is None
         batch_bytes = sampler.rank_size * int(np.prod(self.image_shape))

@@ -53,6 +53,10 @@ class LazyLoading(pl.LightningDataModule):
                     "least one each; lower --devices, or give the split more"
                 )
 
+    def _is_overfitting(self) -> bool:
+        """Whether the same few training batches are asked for in every epoch and validation."""
+        return getattr(self.trainer, "overfit_batches", 0) > 0
+
     def _loader(
         self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
     ) -> DataLoader:

@@ -5,7 +5,7 @@ the same samples in the same steps.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -130,6 +130,55 @@ def balanced(order: np.ndarray, labels: np.ndarray, offset: float) -> np.ndarray
     points = (offset + np.arange(len(order))) / len(order)
     found = np.searchsorted(edges, points, side="right").clip(max=len(order) - 1)
     return order[by_class[found]]
+
+
+class TrainingBatches(Protocol):
+    """What the batch samplers of training share."""
+
+    rank_size: int
+
+    @property
+    def num_dropped(self) -> int: ...
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def start_at(self, batch: int) -> None: ...
+
+    def samples_in(self, first_batch: int, last_batch: int) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[EpochIndices]: ...
+
+
+class SameBatches(Sampler[EpochIndices]):
+    """The first epoch's batches in every epoch, with the same augmentation: for overfitting.
+
+    Args:
+        batches: Those of training.
+    """
+
+    def __init__(self, batches: TrainingBatches) -> None:
+        batches.set_epoch(0)
+        self.batches = batches
+        self.rank_size = batches.rank_size
+        self.num_dropped = batches.num_dropped
+        self.start_at = batches.start_at
+        self.samples_in = batches.samples_in
+
+    @property
+    def sampler(self) -> "SameBatches":
+        """Itself: Lightning calls `set_epoch` only on a batch sampler's `sampler`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Every epoch is the first."""
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[EpochIndices]:
+        return iter(self.batches)
 
 
 class EvaluationBatchSampler(Sampler[EpochIndices]):

@@ -19,6 +19,7 @@ from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_texts import TextBatch, TextDataset
+from datamodules.samplers import SameBatches
 from datamodules.splits import stratified_subset
 from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
@@ -280,6 +281,8 @@ class TextDataModule(LazyLoading):
         return self._told(self._text_loader("train", training=True))
 
     def val_dataloader(self) -> DataLoader:
+        if self._is_overfitting():
+            return self._text_loader("train", training=True)
         return self._text_loader("val", training=False)
 
     def test_dataloader(self) -> DataLoader:
@@ -290,5 +293,7 @@ class TextDataModule(LazyLoading):
         sampler = BucketBatchSampler(
             split.lengths, self.batch_size, self.seed, *ranks, self.batch_tokens, training
         )
+        overfits = training and self._is_overfitting()
+        batches = SameBatches(sampler) if overfits else sampler
         tokens = self.batch_tokens or self.batch_size * self.max_length
-        return self._loader(TextDataset(split), sampler, True, 8 * tokens // ranks[0])
+        return self._loader(TextDataset(split), batches, True, 8 * tokens // ranks[0])

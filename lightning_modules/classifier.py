@@ -19,9 +19,10 @@ from lightning_modules.activation_checkpointing import checkpoint_activations
 from lightning_modules.losses import ClassificationLoss
 from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
+from lightning_modules.run_length import steps_left
 from lightning_modules.schedules import Schedule
 
-VALIDATED = ("scores", "epoch", "global_step")
+PLACE = ("epoch", "global_step")  # of a checkpoint's weights
 
 Inputs = Tensor | tuple[Tensor, ...] | list[Tensor]
 
@@ -62,7 +63,8 @@ class Classifier(pl.LightningModule):
         self.val_counts = ClassificationCounts(num_classes)
         self.test_counts = ClassificationCounts(num_classes)
         self.reports: dict[str, ClassificationReport] = {}
-        self.validated: dict[str, Any] = {"scores": {}}  # scores, epoch and step of the last time
+        self.validated: dict[str, Any] = {"scores": {}}  # the last time: scores, step
+        self.tested: dict[str, int | None] = {}  # place of the weights that were loaded for a test
         self.resumed_counts: dict[str, Tensor] | None = None
         self.optimizer_changed = False  # by a resumed run that asked for that
         name = self.optimizer_arguments.get("name", "adamw")
@@ -153,19 +155,22 @@ class Classifier(pl.LightningModule):
         self.resumed_counts = None
         if self.optimizer_changed:
             self._apply_configured_optimizer()
+        for schedule in self._schedules():  # where batches or limits are others than before
+            schedule.move_to(schedule.total_steps - steps_left(self.trainer))
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         # at the last batch, so that every callback finds the values at the epoch's end
         is_out_of_steps = 0 <= self.trainer.max_steps <= self.trainer.global_step
         if self.trainer.is_last_batch or is_out_of_steps:
-            self._log_training()
+            self.log_training()
 
     def on_train_epoch_end(self) -> None:
         if not self.trainer.is_last_batch:  # the epoch was cut short
-            self._log_training()
+            self.log_training()
         self.train_counts.reset()
 
-    def _log_training(self) -> None:
+    def log_training(self) -> None:
+        """Logs the figures of the epoch so far, and the rate."""
         self._log_report("train", self.train_counts)
         self._log_epoch({"lr": self.trainer.optimizers[0].param_groups[0]["lr"]})
 
@@ -177,7 +182,6 @@ class Classifier(pl.LightningModule):
         self.val_counts.reset()
         self.validated = {
             "scores": {f"val/{name}": value for name, value in report.scalars().items()},
-            "epoch": self.current_epoch,
             "global_step": self.global_step,
         }
         if self.trainer.state.fn == "fit" and math.isfinite(report.loss):
@@ -187,6 +191,9 @@ class Classifier(pl.LightningModule):
     def on_test_epoch_end(self) -> None:
         self._log_report("test", self.test_counts)
         self.test_counts.reset()
+        epoch, step = (self.tested.get(key) for key in PLACE)
+        if epoch is not None and step is not None:  # else Lightning logs at the end of the training
+            self._log_epoch({"epoch": epoch, "step": step})
 
     def _log_report(self, split: str, counts: ClassificationCounts) -> ClassificationReport:
         report = counts.report()
@@ -232,6 +239,11 @@ class Classifier(pl.LightningModule):
         for schedule in self._schedules():
             schedule.set_base_lr(lr)
 
+    def rate_falls(self) -> bool:
+        """Whether a schedule may yet lower the rate; of a fork's own it is taken to do so."""
+        found = (config.scheduler for config in self.trainer.lr_scheduler_configs)
+        return any(not isinstance(s, Schedule) or s.still_falls for s in found)
+
     def _schedules(self) -> list[Schedule]:
         configs = self.trainer.lr_scheduler_configs
         return [c.scheduler for c in configs if isinstance(c.scheduler, Schedule)]
@@ -239,16 +251,21 @@ class Classifier(pl.LightningModule):
     # ---- checkpoints -------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        here = {"epoch": self.current_epoch, "global_step": self.global_step}
-        checkpoint["description"] = self.description | here | self.validated
+        epochs: Any = self.trainer.fit_loop.epoch_progress.current
+        here = {"epoch": max(0, epochs.started - 1), "global_step": self.global_step}
+        # scores of these very weights, or none
+        is_validated = self.validated.get("global_step") == self.global_step
+        scores = self.validated["scores"] if is_validated else {}
+        checkpoint["description"] = self.description | here | {"scores": scores}
         if self.train_counts.update_called:  # the sum over all ranks, of the epoch so far
             checkpoint["train_counts"] = self.train_counts.compute()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        description = checkpoint["description"]
+        self.tested = {key: description.get(key) for key in PLACE}
         if self.trainer.state.fn == "fit":
-            description = checkpoint["description"]
             if description.get("scores"):
-                self.validated = {key: description.get(key) for key in VALIDATED}
+                self.validated = {key: description.get(key) for key in ("scores", "global_step")}
             self.resumed_counts = checkpoint.get("train_counts")
             before = description["config"].get("optimizer")
             self.optimizer_changed = before != self.description["config"].get("optimizer")

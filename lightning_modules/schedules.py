@@ -81,15 +81,29 @@ class Schedule(LRScheduler):
         return {name: getattr(self, name) for name in PROGRESS}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from there, by this schedule's own length and settings."""
+        """Goes on from there with this schedule's settings; `move_to` fits it to this length."""
         for name in PROGRESS:
             setattr(self, name, state_dict[name])
+
+    @property
+    def still_falls(self) -> bool:
+        """Whether the rate may yet be lowered."""
+        if self.name in WATCHES_LOSS:
+            return self.last_epoch < self.plateau_step or self.plateau_scale > self.min_factor
+        if self.name == "step":  # whether a reduction is still to come
+            return self.last_epoch // self.step_steps < (self.total_steps - 1) // self.step_steps
+        return self.name != "constant" and self.last_epoch < self.total_steps
 
     def set_base_lr(self, lr: float) -> None:
         """Changes the peak rate of all groups and applies it to the current step."""
         self.base_lrs: list[float | Tensor] = [lr] * len(self.base_lrs)
         for group in self.optimizer.param_groups:
             group["initial_lr"] = lr
+        self._apply()
+
+    def move_to(self, step: int) -> None:
+        """Goes on as after that many steps of `total_steps`."""
+        self.last_epoch = step
         self._apply()
 
     def observe(self, loss: float) -> bool:

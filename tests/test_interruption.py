@@ -164,8 +164,8 @@ def test_changes_are_shown_and_refused(tmp_path: Path, capsys) -> None:
     assert "add --allow_changes if that is meant" in shown.err
     assert main([*changes, "--allow_changes"]) == 0
     assert "epoch 3/3" in capsys.readouterr().out
-    assert main(["--resume", last, "--optimizer.name", "sgd", "--allow_changes"]) == 1
-    assert "a resumed run cannot change optimizer.name" in capsys.readouterr().err
+    assert main(["--resume", last, "--optimizer.name", "sgd", "--allow_changes"]) == 2
+    assert "is of --optimizer adamw, which cannot be changed any more" in capsys.readouterr().err
 
 
 def test_resume_auto_takes_the_run_with_these_settings(tmp_path: Path, capsys) -> None:

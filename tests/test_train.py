@@ -70,6 +70,8 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
         r"loading: 0 workers \(samples are in memory\)",
         r"lr finder: found [\d.e-]+ \(.*\)",
         *[rf"epoch {n}/4  train/loss .*  val/accuracy [\d.]+  lr .* s" for n in (1, 2, 3, 4)],
+        r"training ended: all 4 epochs are done \(epoch 4, step \d+\)",
+        r"tested and exported: best.ckpt, epoch \d, step \d+, val/accuracy [\d.]+",
         r"test, 750 samples *",
     ]
     lines = output.splitlines()

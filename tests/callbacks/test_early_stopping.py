@@ -1,12 +1,15 @@
 """When training stops, and what is found out before it starts."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from callbacks.early_stopping import EarlyStopping, better_direction
+from callbacks.early_stopping import EarlyStopping, better_direction, planned_validations
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -87,6 +90,70 @@ def test_without_validation_data_the_training_metric_is_watched(tmp_path: Path, 
     assert trainer.current_epoch == 3
 
 
+@pytest.mark.parametrize(
+    ("changes", "planned"),
+    [
+        ({}, 60),
+        ({"check_val_every_n_epoch": 3}, 20),
+        ({"val_check_batch": 5}, 120),
+        ({"val_check_batch": 4}, 120),  # after 4 and 8 of 10
+        ({"val_check_batch": 25, "check_val_every_n_epoch": None}, 24),
+        ({"max_steps": 300}, 30),
+        ({"max_steps": 100, "accumulate_grad_batches": 2}, 20),
+        ({"max_steps": 300, "max_epochs": -1}, 30),
+        ({"max_epochs": -1}, 0),
+        ({"val_check_batch": None}, 60),  # by the clock
+        ({"num_training_batches": math.inf}, 60),
+        ({"num_training_batches": math.inf, "max_epochs": -1, "max_steps": 9}, 0),
+    ],
+)
+def test_planned_validations(changes: dict, planned: int) -> None:
+    usual = {"max_epochs": 60, "max_steps": -1, "num_training_batches": 10, "val_check_batch": 10,
+             "check_val_every_n_epoch": 1, "accumulate_grad_batches": 1}  # fmt: skip
+    trainer: Any = SimpleNamespace(**usual | changes)
+    assert planned_validations(trainer) == planned
+
+
+@pytest.mark.parametrize(
+    ("patience", "schedule", "max_epochs", "ends"),
+    [
+        ("auto", "cosine", 40, 9),  # a fifth of 40, after the first
+        ("auto", "onecycle", 10, 6),
+        ("auto", "constant", 40, 6),
+        ("auto", "warmup_cosine_plateau", 40, 9),
+        (3, "cosine", 40, 4),
+    ],
+)
+def test_patience_lasts_while_the_rate_falls(
+    tmp_path: Path, patience: Any, schedule: str, max_epochs: int, ends: int
+) -> None:
+    data = TinyImages(batch_size=48)
+    stopping = EarlyStopping(patience=patience, min_delta=1e6)
+    trainer = tiny_trainer(tmp_path, callbacks=[stopping], max_epochs=max_epochs)
+    trainer.fit(tiny_classifier(data, schedule={"name": schedule}), datamodule=data)
+    assert trainer.current_epoch == ends
+
+
+def test_patience_is_short_again_once_the_rate_has_fallen() -> None:
+    trainer: Any = SimpleNamespace(
+        **{"max_epochs": 60, "max_steps": -1, "num_training_batches": 10, "val_check_batch": 10},
+        **{"check_val_every_n_epoch": 1, "accumulate_grad_batches": 1},
+    )
+    stopping = EarlyStopping()
+    found = []
+    for stopping.rate_falls in (True, False):
+        stopping._set_patience(trainer)
+        found.append(stopping.patience)
+    assert found == [12, 5]
+
+
+def test_a_run_of_steps_alone_has_patience_too(tmp_path: Path) -> None:
+    data = TinyImages()
+    trainer = tiny_trainer(tmp_path, callbacks=[EarlyStopping()], max_epochs=-1, max_steps=8)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert trainer.global_step == 8
+
+
 def test_bad_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="patience .* at least 1"):
+    with pytest.raises(ValueError, match="patience .* at least 1 or auto"):
         EarlyStopping(patience=0)

@@ -13,6 +13,7 @@ from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.early_stopping import EarlyStopping
 from callbacks.ema import EMA
+from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit, position_in_epoch, set_between_steps
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
@@ -84,13 +85,17 @@ def fit(
     others: list[pl.Callback] = []
     if arguments.pop("ema", False):
         others.append(EMA(enabled=True, decay=0.9))
+    limits: list[pl.Callback] = []
     if seconds := arguments.pop("seconds", None):
-        others.append(BatchClock(timedelta(seconds=seconds)))
+        limits.append(BatchClock(timedelta(seconds=seconds)))
     if patience := arguments.pop("patience", None):
         others.append(EarlyStopping(patience=patience, min_delta=9.0))  # all count as no better
     trainer = tiny_trainer(
         folder,
-        callbacks=[ExactResume(metrics), signals, checkpointing, *others],
+        callbacks=[
+            *(ExactResume(metrics), *limits, EndOfTraining()),
+            *(signals, checkpointing, *others),
+        ],
         logger=metrics,
         plugins=[AtomicCheckpointIO()],
         **arguments,
@@ -216,6 +221,7 @@ CUT = {  # after so many batches, and so many optimizer steps
     "average": (TinyImages, WITHOUT_LENGTH, {"ema": True}, (8, 8), (16, 16)),
     "plateau": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (8, 8), (16, 16)),
     "at a validation": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (9, 9), (16, 16)),
+    "every second epoch": (TinyImages, PLATEAU, {"check_val_every_n_epoch": 2}, (8, 8), (16, 16)),
     "at an epoch's end": (TinyImages, PLATEAU, {"val_check_interval": 0.5}, (12, 12), (16, 16)),
 }
 

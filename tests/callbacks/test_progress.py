@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from callbacks.progress import EpochProgress, epoch_line
+from tests.callbacks.test_other_batches import fit as resumed_fit
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -45,6 +46,14 @@ def test_an_epoch_without_a_validation_does_not_repeat_the_last_one(tmp_path: Pa
     lines = capsys.readouterr().out.splitlines()[1:]
     assert ["val/" in line for line in lines] == [False, True, False, True]
     assert all("train/loss" in line for line in lines)
+
+
+def test_the_rest_of_an_epoch_that_goes_on_takes_its_own_seconds(tmp_path: Path, capsys) -> None:
+    resumed_fit(tmp_path, 3, 8, others=[EpochProgress()], enable_progress_bar=True)
+    capsys.readouterr()
+    resumed_fit(tmp_path, None, 8, others=[EpochProgress()], enable_progress_bar=True)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "epoch 1/4" in line)
+    assert 0 <= float(line.split()[-2]) < 60  # not since the machine was started
 
 
 def test_a_terminal_gets_a_bar_and_the_lines(tmp_path: Path, monkeypatch) -> None:

@@ -248,3 +248,35 @@ def test_what_no_export_can_do_is_told_before_training(arguments: list[str], mes
         configure(arguments)
     assert len(caught.value.problems) == 1
     configure([*arguments[:1], "fp32,onnx-int8"] if "formats" in arguments[0] else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max_epochs", "0"], "--max_epochs 0: nothing would be trained"),
+        (["--max_steps", "0"], "--max_steps 0: nothing would be trained"),
+        (["--limit_train_batches", "0"], "--limit_train_batches 0: nothing would be trained"),
+        (["--limit_train_batches", "0.0"], "--limit_train_batches 0.0: nothing would be trained"),
+        (["--max_time", "00:00:00:00"], "--max_time 00:00:00:00: nothing would be trained"),
+        (
+            ["--max_steps", "0", "--max_epochs", "0"],
+            "--max_epochs 0 and --max_steps 0: nothing would be trained",
+        ),
+        (["--max_epochs", "2", "--min_epochs", "3"], "--min_epochs 3 is more than --max_epochs 2"),
+        (["--max_steps", "9", "--min_steps", "10"], "--min_steps 10 is more than --max_steps 9"),
+    ],
+)
+def test_a_run_that_trains_nothing_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        configure(arguments)
+    (problem,) = refused.value.problems
+    assert problem.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--max_epochs", "-1", "--max_steps", "3"], ["--min_epochs", "3", "--max_epochs", "3"],
+     ["--limit_val_batches", "0"], ["--limit_test_batches", "0"], ["--max_time", "00:00:00:01"]],
+)  # fmt: skip
+def test_a_run_that_trains_little_is_not(arguments: list[str]) -> None:
+    assert configure(arguments)

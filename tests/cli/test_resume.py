@@ -11,6 +11,7 @@ from rich.console import Console
 from cli.resume import (
     DamagedCheckpoint,
     check_changes,
+    check_place,
     check_whole,
     lock_run_folder,
     newest_checkpoint,
@@ -115,6 +116,50 @@ def test_changes(before: dict, change: dict, allowed: bool, error: str | None) -
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert bool(shown) == bool(change)
     assert all(name in shown for name in change)
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        ((1e-5, 5.034e-3), "; the rate jumps from 1.00e-05 to 5.03e-03"),
+        ((5e-3, 1e-5), "; the rate jumps from 5.00e-03 to 1.00e-05"),
+        ((1e-3, 1.001e-3), ""),
+        (None, ""),
+    ],
+)
+def test_a_jump_of_the_rate_is_shown_before_it_is_allowed(
+    rates: tuple[float, float] | None, shown: str
+) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    now = BEFORE | {"seed": 1, "max_epochs": 3, "logger": "wandb"}
+    with pytest.raises(ValueError, match="another max_epochs"):
+        check_changes(BEFORE, now, False, console, rates)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    (line,) = (line.rstrip() for line in lines if line.startswith("max_epochs"))
+    assert line.endswith(f"changes the training{shown}")
+    assert sum("jumps" in line for line in lines) == bool(shown)
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "refused"),
+    [
+        ({"position": 3}, {"data": {"batch_size": 16}}, "--data.batch_size"),
+        ({"position": 3}, {"accumulate_grad_batches": 4}, "--accumulate_grad_batches"),
+        ({"position": 3}, {"seed": 2}, None),
+        ({"position": 0}, {"data": {"batch_size": 16}}, None),
+        ({"position": 3, "samples": 24}, {"data": {"batch_size": 16}}, None),
+        ({}, {"data": {"batch_size": 16}}, None),
+    ],
+)
+def test_an_older_checkpoint_within_an_epoch_takes_no_other_batches(
+    place: dict, change: dict, refused: str | None
+) -> None:
+    before = {"seed": 1, "data": {"batch_size": 8}, "accumulate_grad_batches": 2}
+    if refused is None:
+        check_place("a.ckpt", place, before, before | change)
+        return
+    with pytest.raises(ValueError, match=f"a.ckpt was written by an earlier .*leave {refused} as"):
+        check_place("a.ckpt", place, before, before | change)
 
 
 def test_only_one_process_holds_a_folder(tmp_path: Path) -> None:

@@ -60,6 +60,38 @@ def test_plateau_scale_survives_later_steps() -> None:
     assert step_to(schedule, 10) == 0.5
 
 
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("constant", -1), ("cosine", 99), ("onecycle", 99), ("step", 67)],  # reductions at 34 and 68
+)
+def test_until_when_the_rate_falls(name: str, last: int) -> None:
+    schedule = make(name)
+    falling = []
+    for step in range(101):
+        step_to(schedule, step)
+        falling.append(schedule.still_falls)
+    assert falling == [step <= last for step in range(101)]
+
+
+@pytest.mark.parametrize("name", ["plateau", "warmup_cosine_plateau"])
+def test_a_plateau_falls_to_its_floor(name: str) -> None:
+    schedule = make(name, patience=0, reduce_factor=0.1, min_factor=0.1)
+    step_to(schedule, 80)
+    found = []
+    for _ in range(3):
+        found.append(schedule.still_falls)
+        schedule.observe(1.0)
+    assert found == [True, True, False]
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_another_place_takes_the_rate_of_that_place(name: str) -> None:
+    moved, walked = make(name), make(name)
+    moved.move_to(60)
+    assert moved.optimizer.param_groups[0]["lr"] / 2.0 == step_to(walked, 60)
+    assert step_to(moved, 75) == step_to(walked, 75)
+
+
 def test_plateau_never_goes_below_its_floor() -> None:
     schedule = make("plateau", warmup=0.0, reduce_factor=0.1, patience=0, min_factor=0.05)
     for _ in range(5):

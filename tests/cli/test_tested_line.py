@@ -1,0 +1,33 @@
+"""What stands in the lines that say what is trained and tested."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli import provenance
+
+
+@pytest.mark.parametrize(
+    ("scores", "exports", "line"),
+    [
+        (
+            {"val/accuracy": 0.96404},
+            True,
+            "tested and exported: best.ckpt, epoch 3, step 120, val/accuracy 0.9640",
+        ),
+        ({"val/loss": 0.1}, None, "tested: best.ckpt, epoch 3, step 120, without val/accuracy"),
+        ({}, False, "tested: best.ckpt, epoch 3, step 120, without val/accuracy"),
+    ],
+)
+def test_the_tested_checkpoint(
+    tmp_path: Path, scores: dict[str, float], exports: bool | None, line: str
+) -> None:
+    description = {"epoch": 2, "global_step": 120, "scores": scores}
+    torch.save({"description": description}, tmp_path / "best.ckpt")
+    assert provenance.tested_line(tmp_path / "best.ckpt", "val/accuracy", exports) == line
+
+
+def test_no_checkpoint() -> None:
+    line = "tested: the weights as they are, there is no checkpoint"
+    assert provenance.tested_line(None, None, None) == line
