@@ -5,7 +5,7 @@ WORKERS ?= auto
 
 python = "$(VENV)/bin/python"
 # the whole suite on all cores; tests that are named start sooner in one process
-all_cores = -n $(WORKERS) --maxprocesses 8 --dist loadgroup --durations 10
+all_cores = -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 10
 
 define lint
 $(python) -m ruff check --quiet

@@ -140,6 +140,8 @@ def export(arguments: argparse.Namespace) -> int:
     console = Output(highlight=False)
     names = (arguments.formats or choose("default")).names
     check_speed_limit(names, arguments.fail_if_slower)
+    if arguments.fail_if_slower and arguments.skip_timing:
+        raise ValueError("--fail_if_slower needs the timing that --skip_timing leaves out")
     if unmade := set(arguments.requested or []) - {*names, QAT}:
         raise ValueError(f"--requested {','.join(sorted(unmade))}: not one of --formats")
     samples = find_samples(arguments, checkpoint, run, console)
@@ -148,7 +150,8 @@ def export(arguments: argparse.Namespace) -> int:
         output = output.resolve()
     limits = Limits(**{field.name: getattr(arguments, field.name) for field in fields(Limits)})
     steps = arguments.timeout, arguments.qat, arguments.qat_epochs, arguments.opset
-    settings = Settings(checkpoint, names, samples, output, limits, *steps, arguments.overwrite)
+    how = arguments.overwrite, not arguments.skip_timing
+    settings = Settings(checkpoint, names, samples, output, limits, *steps, *how)
     load = partial(load_checkpoint, checkpoint, arguments.allow_external_code)
     training = partial(
         open_training_data, checkpoint, arguments.root, arguments.allow_external_code

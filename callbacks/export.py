@@ -42,6 +42,7 @@ class Export(pl.Callback):
         max_drop_fp32: Likewise for float32 formats.
         min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
         fail_if_slower: INT8 that is slower than FP32 in the same runtime, or not timed, fails.
+        skip_timing: No latency and memory: sooner done, and the recommendation knows no speed.
         qat: Whether to fine-tune a copy for INT8 (onnx-int8-qat): off, on, or auto, which does so
             only where INT8 without it fails.
         qat_epochs: Epochs of that fine-tuning.
@@ -56,6 +57,7 @@ class Export(pl.Callback):
         max_drop_fp32: Annotated[float, "0 <= x <= 100"] = 0.1,
         min_agreement: Annotated[float, "0 <= x <= 100"] = 97.0,
         fail_if_slower: bool = False,
+        skip_timing: bool = False,
         qat: Literal["off", "auto", "on"] = "off",
         qat_epochs: Annotated[int, ">= 1"] = 3,
         timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
@@ -68,9 +70,14 @@ class Export(pl.Callback):
                 f"--export: percents are 0 to 100, qat_epochs at least 1, timeout 1 to "
                 f"{MAX_TIMEOUT:g} seconds; got {', '.join(wrong) or (qat_epochs, timeout)}"
             )
+        if fail_if_slower and skip_timing:
+            raise ValueError(
+                "--export.fail_if_slower needs the timing that --export.skip_timing leaves out"
+            )
         self.enabled = enabled
         self.formats = formats
         self.fail_if_slower = fail_if_slower
+        self.skip_timing = skip_timing
         self.qat = qat
         self.numbers = percents | {"qat_epochs": qat_epochs, "timeout": timeout}
         self.run_folder: Path | None = None
@@ -161,6 +168,8 @@ class Export(pl.Callback):
             command += ["--requested", ""]
         if self.fail_if_slower:
             command.append("--fail_if_slower")
+        if self.skip_timing:
+            command.append("--skip_timing")
         if self.allow_external_code:
             command.append("--allow_external_code")
         return command

@@ -75,6 +75,8 @@ def export_parser(description: str) -> argparse.ArgumentParser:
     add("--min_agreement", type=percent, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip
     add("--fail_if_slower", action="store_true", help="INT8 slower than FP32 is a failure")
+    add("--skip_timing", action="store_true",
+        help="sooner done: no latency and memory, nothing recommended for its speed")  # fmt: skip
     add("--opset", type=opset, default=OPSET, help="of the ONNX files")
     add("--qat", choices=("off", "auto", "on"), default="off",
         help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip

@@ -48,6 +48,7 @@ class Settings:
     qat_epochs: int = 3
     opset: int = OPSET
     overwrite: bool = False  # a bundle that proves more
+    timing: bool = True
 
 
 class Pipeline:
@@ -245,7 +246,7 @@ class Pipeline:
         return eager
 
     def try_to_measure(self, description: dict[str, Any], stage: Stage) -> dict[str, Any]:
-        """A fault costs figures only."""
+        """A fault costs figures only, and so does leaving the timing out."""
         paths = {
             name: stage.candidate(name) / next(iter(outcome.files))
             for name, outcome in self.outcomes.items()
@@ -256,6 +257,9 @@ class Pipeline:
         tested = self.test_scores(paths, spec)
         for name, outcome in self.outcomes.items():
             outcome.test = tested.get(name)
+        untimed = {"latency": None, "memory_mb": None, "test": tested.get(EAGER)}
+        if not self.settings.timing:
+            return untimed
         try:
             latency = self.child("timing", benchmark, self.load, paths, spec, samples)
             memory = {
@@ -264,7 +268,7 @@ class Pipeline:
             }
         except ChildError as error:
             self.console.print(f"no latencies: {error}", markup=False)
-            return {"latency": None, "memory_mb": None, "test": tested.get(EAGER)}
+            return untimed
         for name, facts in summarise(latency).items():
             outcome = self.outcomes[name]
             outcome.latency, outcome.memory_mb = latency[name], memory[name]

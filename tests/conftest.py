@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -59,14 +60,10 @@ sys.addaudithook(refuse_network)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For `pytest -n`: long tests begin first, and a module's shared fixture is made only once."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
-        if any(each.scope == "module" for definitions in fixtures for each in definitions):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """For `pytest -n`, which gives out whole files: those with most long tests come first."""
+    if hasattr(config, "workerinput"):
+        long = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -long[item.path])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

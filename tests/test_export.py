@@ -144,10 +144,11 @@ def test_the_test_split_decides_nothing(
     else:
         (samples / "test.npz").write_bytes(b"PK")
     arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
-    arguments += ["--output", tmp_path / "export", "--formats", "onnx"]
+    arguments += ["--output", tmp_path / "export", "--skip_timing", "--formats", "onnx"]
     assert export.main([str(argument) for argument in arguments]) == 0
     manifest = read_manifest(tmp_path / "export")
     assert manifest["artifacts"]["onnx"]["verdict"] == "passed"
+    assert manifest["artifacts"]["onnx"]["latency"] is manifest["eager"]["memory_mb"] is None
     if damage == "labels":
         assert manifest["artifacts"]["onnx"]["test"]["accuracy"] < 50
     else:
@@ -162,7 +163,13 @@ def test_what_is_proven_is_not_made_again(
     """Also after an export that was killed, and never when a file or a limit has changed."""
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    arguments = ["--ckpt", str(copy / small_run.CHECKPOINT), "--formats", "onnx,onnx-int8"]
+    arguments = [
+        "--ckpt",
+        str(copy / small_run.CHECKPOINT),
+        "--skip_timing",
+        "--formats",
+        "onnx,onnx-int8",
+    ]
     (copy / "export").rename(copy / "export.partial")
     (copy / "export.partial" / UNFINISHED).touch()
     (copy / "export.partial" / "candidates" / "onnx").mkdir(parents=True)
@@ -324,6 +331,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--skip_timing", "--fail_if_slower"], "the timing that --skip_timing leaves out"),
         (["--formats", "int8", "--fail_if_slower"], "timed against onnx: add it to --formats"),
         (["--formats", "onnx", "--requested", "onnx,aoti"], "--requested aoti: not one of"),
     ],
@@ -359,7 +367,14 @@ def test_another_opset(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture)
     samples = tmp_path / "samples"
     shutil.copytree(run / "samples", samples)
     arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
-    arguments += ["--output", tmp_path / "export", "--formats", "onnx,onnx-int8", "--opset"]
+    arguments += [
+        "--output",
+        tmp_path / "export",
+        "--skip_timing",
+        "--formats",
+        "onnx,onnx-int8",
+        "--opset",
+    ]
     for opset, proven in (("18", 0), ("18", 2), ("25", 0)):
         assert export.main([str(argument) for argument in (*arguments, opset)]) == 0
         assert capsys.readouterr().out.count("already proven") == proven
@@ -389,7 +404,7 @@ def test_without_samples_a_file_is_unverified_and_replaces_nothing_proven(
     bare: Path, capsys: pytest.CaptureFixture
 ) -> None:
     before = content_of(bare / "export")
-    arguments = ["--ckpt", str(bare / "best.ckpt"), "--formats", "torchscript"]
+    arguments = ["--ckpt", str(bare / "best.ckpt"), "--skip_timing", "--formats", "torchscript"]
     assert export.main([*arguments, "--requested", ""]) == 3  # none passed
     output = " ".join(capsys.readouterr().out.split())
     assert f"no validation.npz in {bare / 'samples'}: nothing can be proven" in output
@@ -512,7 +527,14 @@ def test_a_bundle_behind_a_link_is_replaced_and_the_link_stays(
     (bare / "shelf").mkdir()
     (bare / "export").rename(bare / "shelf" / "bundle")
     (bare / "export").symlink_to(bare / "shelf" / "bundle")
-    arguments = ["--ckpt", str(bare / "best.ckpt"), "--formats", "torchscript", "--overwrite"]
+    arguments = [
+        "--ckpt",
+        str(bare / "best.ckpt"),
+        "--skip_timing",
+        "--formats",
+        "torchscript",
+        "--overwrite",
+    ]
     assert export.main(arguments) == 3
     assert (bare / "export").is_symlink()
     assert list(read_manifest(bare / "shelf" / "bundle")["artifacts"]) == ["torchscript"]
@@ -523,7 +545,7 @@ def test_a_bundle_behind_a_link_is_replaced_and_the_link_stays(
 def test_an_output_without_a_reader_stops_nothing(bare: Path, asked: str) -> None:
     """`| true` ends before the first line comes; the exit code is that of the export."""
     command = [sys.executable, PROJECT / "export.py", "--ckpt", bare / "best.ckpt", asked]
-    command += ["--formats", "torchscript", "--overwrite"]
+    command += ["--skip_timing", "--formats", "torchscript", "--overwrite"]
     shell = f"set -o pipefail; {shlex.join(map(str, command))} | true"
     done = subprocess.run(["bash", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=bare)
     if asked == "--requested=":
@@ -553,7 +575,7 @@ def test_one_format_fails_and_the_others_stay(
     black = np.zeros((240, 1, 8, 8), np.uint8)
     np.savez(samples / "calibration.npz", images=black, targets=np.zeros(240, np.int64))
     arguments = ["--ckpt", run / small_run.CHECKPOINT, "--samples", samples]
-    arguments += ["--output", tmp_path / "export", "--formats", "onnx,onnx-int8"]
+    arguments += ["--output", tmp_path / "export", "--skip_timing", "--formats", "onnx,onnx-int8"]
     assert export.main([str(argument) for argument in arguments]) == 3
     output = " ".join(capsys.readouterr().out.split())  # long lines are wrapped
     assert "but training inputs have mean" in output
@@ -576,7 +598,15 @@ def test_qat_takes_its_training_data_from_the_configuration(
         tmp_path / "a.ckpt",
         config={"precision": "32-true", "seed": 0, "data": data},
     )
-    arguments = ["--ckpt", str(checkpoint), "--formats", "onnx-int8", "--qat", "on"]
+    arguments = [
+        "--ckpt",
+        str(checkpoint),
+        "--skip_timing",
+        "--formats",
+        "onnx-int8",
+        "--qat",
+        "on",
+    ]
     arguments += ["--qat_epochs", "2", "--allow_external_code"]
     assert export.main(arguments) == 0
     entry = read_manifest(tmp_path / "export")["artifacts"]["onnx-int8-qat"]

@@ -231,7 +231,7 @@ def test_environment_may_be_a_link_to_another_disk(checkout: Checkout, tmp_path:
 
 
 LINT = ["ran -m ruff check --quiet", "ran -m ruff format --check --quiet", "ran -m mypy"]
-ALL_CORES = "-n auto --maxprocesses 8 --dist loadgroup --durations 10"
+ALL_CORES = "-n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 10"
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_the_main_job_prints_no_stray_line_and_leaves_proven_exports(tmp_path: P
 def test_two_processes_make_one_run_with_the_same_data(tmp_path: Path, launcher: str) -> None:
     arguments = ["--accelerator", "cpu", "--devices", "2", "--max_epochs", "1"]
     arguments += ["--limit_train_batches", "8", "--export.formats", "onnx", "--sync_batchnorm"]
+    arguments += ["--export.skip_timing", "true"]
     arguments += ["--lr_finder.num_steps", "12", "--optimizer.lr", "auto"]
     torchrun = (str(Path(sys.executable).parent / "torchrun"), "--nproc_per_node", "2")
     command = torchrun if launcher == "torchrun" else ()

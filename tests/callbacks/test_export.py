@@ -188,6 +188,16 @@ def test_the_command_is_one_that_export_py_takes(tmp_path: Path) -> None:
     assert arguments.samples == tmp_path / "samples"
     assert arguments.formats.names == list(DEFAULT_FORMATS)
     assert (arguments.qat, arguments.qat_epochs) == ("off", 3)
+    assert arguments.fail_if_slower
+    assert not arguments.skip_timing
+    callback = Export(skip_timing=True)
+    callback.bind(tmp_path, lambda *_: None, tmp_path / "export.py")
+    assert build_parser().parse_args(callback.command(tmp_path / "best.ckpt")[2:]).skip_timing
+
+
+def test_a_limit_of_speed_needs_the_timing() -> None:
+    with pytest.raises(ValueError, match="needs the timing that --export.skip_timing leaves out"):
+        Export(fail_if_slower=True, skip_timing=True)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(request.param)
     run = (small_run.make_run if request.param == "image" else write_text_run)(folder)
     arguments = ["--ckpt", str(run / small_run.CHECKPOINT), "--requested", ""]
-    export.main([*arguments, "--formats", "torchscript,onnx"])
+    export.main([*arguments, "--skip_timing", "--formats", "torchscript,onnx"])
     return run / "export"
 
 
