@@ -129,7 +129,8 @@ def adapt_to_cpu(configuration: dict[str, Any]) -> list[str]:
     if configuration["sync_batchnorm"]:
         configuration["sync_batchnorm"] = False
         notes.append("SyncBatchNorm needs GPUs: each process keeps its own BatchNorm statistics")
-    if configuration["precision"] in ("16-mixed", "16"):
-        configuration["precision"] = "bf16-mixed"
-        notes.append("float16 needs a GPU: precision bf16-mixed is used instead")
+    if configuration["precision"] in ("16-mixed", "16", "16-true"):
+        other = "bf16-true" if configuration["precision"] == "16-true" else "bf16-mixed"
+        configuration["precision"] = other
+        notes.append(f"float16 needs a GPU: precision {other} is used instead")
     return notes

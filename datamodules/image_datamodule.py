@@ -238,7 +238,8 @@ class ImageDataModule(LazyLoading):
         """Training batches arrive with draws and leave as (uint8 [N,C,H,W], targets)."""
         if len(batch) == 2:
             return batch
-        images, targets, draws = batch
+        images, targets, bits = batch
+        draws = bits.view(torch.float32)
         return self.batch_augmentation(images, targets, draws, len(self.class_names))
 
     def _evaluation_loader(self, split: ImageSet) -> DataLoader:

@@ -136,7 +136,11 @@ class ImageDataset(Dataset):
         return len(self.split)
 
     def __getitems__(self, wanted: EpochIndices) -> tuple[Tensor, ...]:
-        """uint8 [N,C,H,W], int64 [N] and, if num_draws, float32 [N, num_draws]."""
+        """uint8 [N,C,H,W], int64 [N] and, if num_draws, the bits of float32 [N, num_draws].
+
+        As int32, since Lightning rounds every float of a batch to the run's precision, where a
+        draw could become 1.
+        """
         epoch, indices = wanted
         targets = torch.from_numpy(self.split.targets[indices])
         if self.augmentation is None:
@@ -151,7 +155,7 @@ class ImageDataset(Dataset):
         if not self.num_draws:
             return images, targets
         draws = uniform_draws(self.seed, epoch, indices, self.num_draws)
-        return images, targets, torch.from_numpy(draws)
+        return images, targets, torch.from_numpy(draws.view(np.int32))
 
 
 def map_images(path: str, targets: np.ndarray, rows: np.ndarray | None = None) -> PackedImages:

@@ -121,3 +121,15 @@ def test_what_needs_a_gpu_is_replaced_on_a_cpu(
     assert len(adapt_to_cpu(configuration)) == (0 if stays else 2)
     assert configuration["sync_batchnorm"] is stays
     assert configuration["precision"] == ("16-mixed" if stays else "bf16-mixed")
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [("16-true", "bf16-true"), ("16", "bf16-mixed"), ("64-true", "64-true"), (None, None)],
+)
+def test_float16_is_replaced_on_a_cpu_and_said(asked: str | None, used: str | None) -> None:
+    configuration = {"accelerator": "cpu", "sync_batchnorm": False, "precision": asked}
+    notes = adapt_to_cpu(configuration)
+    assert configuration["precision"] == used
+    expected = f"float16 needs a GPU: precision {used} is used instead"
+    assert notes == ([] if asked == used else [expected])
