@@ -29,6 +29,7 @@ from cli.checks import adapt_to_cpu, ignore_stray_slurm
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
+from cli.other_ranks import is_told_elsewhere
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, is_message
 from cli.provenance import git_commit, library_versions, start_line
@@ -45,6 +46,7 @@ from lightning_modules.deployed import (
     read_checkpoint,
     typed_arguments,
 )
+from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
 from lightning_modules.first_non_finite import find_first_non_finite
 
 PROJECT = Path(__file__).resolve().parent
@@ -149,7 +151,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         trainer.print(f"run folder: {folder}")
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
-    except RuntimeError:
+    except RuntimeError as error:
+        if "find_unused_parameters=True" in str(error):  # DDP's own, which names none
+            raise ValueError(no_gradient_on_ranks(without_gradient(model.model))) from None
         steps = parts["non_finite"].failed_between if "non_finite" in parts else None
         if steps is None:
             raise
@@ -290,6 +294,8 @@ def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> in
     try:
         return run(configuration, signals, held)
     except Exception as error:
+        if is_told_elsewhere():
+            return 1
         if not is_message(error):
             raise
         print(f"error: {error}", file=sys.stderr)
