@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from datamodules.random_draws import sample_keys, uniform_draws
 from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.samplers import EpochIndices
+from datamodules.stalls import at_sample
 from preprocessing.images import decode_image, read_image, to_array
 
 CHUNK = 4096  # images handled at once where a whole split is read
@@ -104,11 +105,16 @@ class FileImages:
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         """uint8 [N,C,H,W], resized as in evaluation."""
-        paths = [os.fsdecode(path) for path in self.paths[indices]]
-        return np.stack([decode_image(path, self.preprocessing) for path in paths])
+        return np.stack([self._read_one(index) for index in indices])
+
+    def _read_one(self, index: int) -> np.ndarray:
+        """uint8 [C,H,W]."""
+        at_sample(index)
+        return decode_image(os.fsdecode(self.paths[index]), self.preprocessing)
 
     def read_original(self, index: int) -> np.ndarray:
         """uint8 [C,h,w] in the picture's own size."""
+        at_sample(index)
         channels = self.preprocessing["channels"]
         return to_array(read_image(os.fsdecode(self.paths[index]), channels))
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -72,6 +72,8 @@ class TextDataModule(LazyLoading):
         keep_duplicates: Leaves texts in train that repeat there or that val or test also hold.
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
         cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
+        timeout: Seconds without a batch until a line names the sample that is waited for.
+        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
     kind = "text"
@@ -95,8 +97,10 @@ class TextDataModule(LazyLoading):
         keep_duplicates: bool = False,
         vectors: str | None = None,
         cache_dir: str | None = None,
+        timeout: float = 300.0,
+        on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
-        super().__init__()
+        super().__init__(timeout, on_timeout)
         for name, value in (
             ("batch_size", batch_size),
             ("batch_tokens", 1 if batch_tokens is None else batch_tokens),
