@@ -25,7 +25,7 @@ from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
-from cli.checks import adapt_to_cpu, ignore_stray_slurm
+from cli.checks import adapt_to_cpu, ignore_stray_slurm, set_matmul_precision
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
@@ -282,7 +282,7 @@ def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> in
     notes = [ignore_stray_slurm()]
     try:
         configuration = configure(argv)
-        notes += adapt_to_cpu(configuration)
+        notes += [*adapt_to_cpu(configuration), set_matmul_precision(configuration)]
     except UsageError as error:
         print(*(f"error: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
         return 2

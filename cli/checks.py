@@ -12,6 +12,7 @@ from pytorch_lightning.strategies import StrategyRegistry
 from cli.problems import did_you_mean
 
 GPU_NAMES = ("gpu", "cuda")
+SHARDING = ("fsdp", "deepspeed", "model_parallel")  # what their names begin with
 
 
 def check_machine(configuration: dict[str, Any]) -> list[str]:
@@ -26,10 +27,16 @@ def check_machine(configuration: dict[str, Any]) -> list[str]:
 
 def check_strategy(strategy: str) -> list[str]:
     # spawned processes would have to take over open files, locks and the finished parts of a run
-    known = [name for name in StrategyRegistry.available_strategies() if "spawn" not in name]
-    known.insert(0, "auto")
+    names = StrategyRegistry.available_strategies()
+    known = ["auto", *(n for n in names if "spawn" not in n and not n.startswith(SHARDING))]
     if strategy in known:
         return []
+    if strategy.startswith(SHARDING):
+        return [
+            f"--strategy {strategy} shards the weights over the devices, but checkpoints, "
+            "averaging and the checks of gradients need them whole: use ddp, and for less memory "
+            "--precision bf16-mixed or --model.checkpoint_activations true"
+        ]
     near = did_you_mean(strategy, known)
     return [f"--strategy {strategy} is unknown{near} (available: {', '.join(known)})"]
 
@@ -118,6 +125,21 @@ def ignore_stray_slurm() -> str | None:
         os.environ["SLURM_JOB_NAME"] = "interactive"
         return "SLURM variables are set, but this was not started by srun: running as one process"
     return None
+
+
+def set_matmul_precision(configuration: dict[str, Any]) -> str | None:
+    """Applies --float32_matmul_precision; says where its default leaves tensor cores unused."""
+    wanted, precision = configuration["float32_matmul_precision"], configuration["precision"]
+    torch.set_float32_matmul_precision(wanted)
+    is_gpu = configuration["accelerator"] in ("auto", *GPU_NAMES) and torch.cuda.is_available()
+    if wanted != "highest" or precision not in (None, "32-true", "32") or not is_gpu:
+        return None
+    if torch.cuda.get_device_capability()[0] < 8:  # from Ampere on they multiply float32
+        return None
+    return (
+        "this GPU's tensor cores are not used in float32: --float32_matmul_precision high (TF32) "
+        "or --precision bf16-mixed is faster, and less exact"
+    )
 
 
 def adapt_to_cpu(configuration: dict[str, Any]) -> list[str]:

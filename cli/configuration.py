@@ -7,6 +7,7 @@ there are.
 import inspect
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from cli.parsing import (
     trainer_arguments,
 )
 from cli.problems import UsageError, did_you_mean
-from cli.resume import newest_checkpoint, wanted_settings, whole_checkpoint
+from cli.resume import newest_checkpoint, slurm_job, wanted_settings, whole_checkpoint
 from datamodules import DATAMODULES
 from datamodules.samplers import per_rank_batch_size
 from lightning_modules.deployed import DATA_DETERMINED, read_checkpoint, resolve_class
@@ -99,12 +100,13 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
         model = last_value(settings, "model.name", DEFAULTS["model"])
         experiment = last_value(settings, "experiment") or f"{data}-{model}"
         runs_dir = last_value(settings, "runs_dir") or "runs"
-        try:
-            found = newest_checkpoint(runs_dir, experiment, wanted_settings(settings))
-        except FileNotFoundError:
-            if wanted == "auto":
-                raise
+        found, given = None, wanted_settings(settings)
+        if is_restarted:  # its own run, whatever others have begun since
+            with suppress(FileNotFoundError):
+                found = newest_checkpoint(runs_dir, experiment, given, slurm_job())
+        if found is None and wanted is None:
             return None  # the job was stopped before its first checkpoint
+        found = found or newest_checkpoint(runs_dir, experiment, given)
         wanted = str(found)
     if wanted is None or not Path(wanted).is_file():
         return wanted

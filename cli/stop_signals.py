@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Self
 
 from cli.other_ranks import is_told_elsewhere
+from cli.resume import slurm_job
 from cli.run_folder import is_rank_zero, shortest
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # the last on SLURM only
@@ -110,9 +111,7 @@ def handled_signals() -> list[Any]:
 
 def requeue() -> None:
     """Puts this SLURM job back into the queue."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
-        job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '0')}"
+    job = slurm_job() or ""
     try:
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
         print(f"job {job} is back in the queue", file=sys.stderr)

@@ -310,7 +310,7 @@ def test_values_out_of_range_come_in_one_answer(capsys) -> None:
         (["--devices", "1,2"], "should be an int > 0"),
         (["--num_nodes", "0"], "`num_nodes` must be a positive integer, but got 0"),
         (["--accelerator", "tpu"], "torch_xla"),
-        (["--strategy", "fsdp"], "requires a GPU accelerator"),
+        (["--strategy", "fsdp"], "shards the weights over the devices"),
         (["--limit_train_batches", "7.5"], "has to be in [0.0, 1.0] or an int"),
         (["--max_time", "1"], "Expected a string in the format DD:HH:MM:SS"),
         (["--seed", "-1"], "--seed must be 0 to 4294967295, got -1"),
