@@ -265,6 +265,29 @@ def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ctrl_c_in_a_terminal_reaches_both_ranks_and_ends_in_130(tmp_path: Path) -> None:
+    words = [*ARGUMENTS, "--accelerator", "cpu", "--devices", "2", "--max_epochs", "500"]
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *words, "--runs_dir", str(tmp_path / "runs")],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for _ in range(3000):
+        if any(len(t.read_text()) > 300 for t in tmp_path.glob("runs/*/*/metrics.csv")):
+            break
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    text = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, text
+    assert text.count("stopped by SIGINT\ngo on with:") == 1
+    assert "Traceback" not in text
+
+
+@pytest.mark.slow
 def test_killed_and_resumed_runs_end_with_the_same_bits() -> None:
     command = [sys.executable, "-m", "benchmarks.kill_resume", "--only", "image"]
     command += ["--kills", "5", "--batches", "40"]

@@ -320,7 +320,7 @@ def test_values_out_of_range_come_in_one_answer(capsys) -> None:
         (["--devices", "1,2"], "there say how many processes: --devices 2"),
         (["--num_nodes", "0"], "--num_nodes must be a whole number >= 1; got '0'"),
         (["--accelerator", "tpu"], "torch_xla"),
-        (["--strategy", "fsdp"], "requires a GPU accelerator"),
+        (["--strategy", "fsdp"], "shards the weights over the devices"),
         (["--limit_train_batches", "7.5"], "a whole number >= 0 or a number 0 <= x <= 1"),
         (["--max_time", "1"], "--max_time must be a time as DD:HH:MM:SS"),
         (["--seed", "-1"], "--seed must be a whole number 0 <= x <= 4294967295"),
