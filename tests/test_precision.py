@@ -18,6 +18,8 @@ from lightning_modules.finite_differences import check_model
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
+pytestmark = pytest.mark.slow
+
 CASES = [(precision, "small_cnn") for precision in typing.get_args(Precision)]
 CASES += [
     (precision, network)

@@ -8,6 +8,8 @@ import torch
 from cli.flags import all_flags
 from train import main
 
+pytestmark = pytest.mark.slow
+
 # compatible flags share a run; the first line of each is what a run is named after
 RUNS: list[list[str]] = [
     [

@@ -22,6 +22,8 @@ from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
+pytestmark = pytest.mark.slow
+
 
 class StopAt(pl.Callback):
     """Asks to stop at the start of a later epoch or batch; stands for the signals of a process."""
@@ -184,7 +186,6 @@ def test_stopped_and_resumed(tmp_path: Path, name: str) -> None:
         assert state["plateau_scale"] < 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_stopped_and_resumed_with_workers(tmp_path: Path, name: str) -> None:
     check(tmp_path, *LONG[name], stops=[4])

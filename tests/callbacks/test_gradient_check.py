@@ -236,6 +236,7 @@ class Dies(pl.Callback):
             pl_module.model.network.hidden.bias.data.fill_(-1e4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # by tracing itself
 @pytest.mark.parametrize("prepare", [compile_whole, compile_part])
 def test_dead_units_of_a_compiled_network_are_seen_and_training_is_not_changed(

@@ -103,6 +103,7 @@ AUGMENTED = {"crop_padding": 2, "horizontal_flip": True, "erasing": 0.5, "cutmix
              "color_jitter": 0.3, "affine_degrees": 9.0, "batch_size": 16}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_augmentation_is_a_function_of_seed_and_epoch_for_any_number_of_workers(tmp_path):
     none, two = (tree(tmp_path, num_workers=workers, **AUGMENTED) for workers in (0, 2))
     alone = epochs_of(none, 0, 1)
