@@ -142,12 +142,11 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         return run_replay(configuration, model, data, configuration["replay"])
     if path := configuration["test_only"] or configuration["resume"]:
         start_from = read_checkpoint(path)
-        check_same_model(path, start_from, model)
-        if configuration["test_only"]:
+        tests, allowed = bool(configuration["test_only"]), configuration["allow_changes"]
+        check_same_model(path, start_from, model, allowed and not tests)
+        if tests:
             return run_test_only(configuration, model, data, start_from)
-        check_same_training(
-            path, start_from, model.description, data, configuration["allow_changes"]
-        )
+        check_same_training(path, start_from, model.description, data, allowed)
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)

@@ -187,8 +187,14 @@ def missing_data(given: Sequence[Setting], stored: Mapping[str, Any]) -> list[st
     ]
 
 
-def check_same_model(path: str, checkpoint: Mapping[str, Any], model: Any) -> None:
-    """Refuses a checkpoint of another network, other classes or other weights than this run's.
+def check_same_model(
+    path: str, checkpoint: Mapping[str, Any], model: Any, allow_changes: bool
+) -> None:
+    """Refuses a checkpoint of another network, other classes or weights than this run's, or that
+    learned from inputs that were made in another way.
+
+    Args:
+        allow_changes: Training may go on with other inputs.
 
     Raises:
         ValueError: What differs.
@@ -200,6 +206,23 @@ def check_same_model(path: str, checkpoint: Mapping[str, Any], model: Any) -> No
                 f"{path} was trained with {name} {stored[key]}, but this run has {description[key]}"
             )
     check_weights(model, checkpoint["state_dict"], stored["network"]["name"])
+    if (changed := other_inputs(stored, description)) and not allow_changes:
+        raise ValueError(
+            f"{path} learned from inputs that were made in another way than this data gives now: "
+            f"{'; '.join(changed)}; give the data and the --data flags that it was trained with"
+        )
+
+
+def other_inputs(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """How a file becomes an input, where two descriptions differ in it: key, before and now."""
+    before, after = stored["preprocessing"], now["preprocessing"]
+    changed = [
+        f"{key} was {before.get(key)}, is {after.get(key)}"
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
+    files = [name for name in now["files"] if stored["files"].get(name) != now["files"][name]]
+    return changed + [f"{name} holds something else" for name in files]
 
 
 def check_same_training(

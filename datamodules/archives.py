@@ -14,6 +14,7 @@ from typing import IO, NamedTuple, Self
 
 from datamodules.cache_folder import build_once
 from datamodules.wording import printable
+from preprocessing.sources import is_hidden
 
 EXTENSIONS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 # pictures are compressed already: an archive of them hardly grows when it is unpacked
@@ -70,11 +71,6 @@ def past_single_folder(folder: Path) -> Path:
 
 def visible_folders(folder: Path) -> list[Path]:
     return [child for child in folder.iterdir() if child.is_dir() and not is_hidden(child.name)]
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder is there for a program, not for people."""
-    return name.startswith(".") or name == "__MACOSX"  # which macOS leaves in archives
 
 
 def unpack(archive: Path, target: Path) -> None:

@@ -58,6 +58,9 @@ class ImageFolder(ImageDataModule):
         **common: Any,
     ) -> None:
         super().__init__(root, **common)
+        if root is None:
+            raise ValueError("image_folder needs --data.root: a folder, an archive or a .csv table")
+        self.source = Path(root)
         if not cache_gigabytes >= 0:
             raise ValueError(f"--data.cache_gigabytes must be at least 0, got {cache_gigabytes}")
         self.named_splits = splits
@@ -109,11 +112,9 @@ class ImageFolder(ImageDataModule):
 
         Raises:
             FileNotFoundError: There is nothing at --data.root.
-            ValueError: It is not given, or neither of the three.
+            ValueError: It is neither of the three.
         """
-        if self.root is None:
-            raise ValueError("image_folder needs --data.root: a folder, an archive or a .csv table")
-        root = Path(self.root)
+        root = self.source
         if root.is_dir():
             return list_folder(root, self.named_splits)
         if not root.is_file():

@@ -13,10 +13,10 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from datamodules.archives import is_hidden
 from datamodules.image_splits import Finding, listing
 from datamodules.label_spelling import visible_classes
 from preprocessing.images import EXTENSIONS
+from preprocessing.sources import identity, is_hidden
 
 SHOWN_PROBLEMS = 20
 UNLABELLED = "; if these have no labels, keep them elsewhere: predict.py takes any folder"
@@ -79,10 +79,10 @@ class Survey:
             self.problems.append(f"{error.filename}: cannot be read ({error.strerror})")
 
         for current, folders, files in os.walk(folder, followlinks=True, onerror=report):
-            if identity(Path(current)) in seen:
+            if identity(current) in seen:
                 folders.clear()
                 continue
-            seen.add(identity(Path(current)))
+            seen.add(identity(current))
             folders[:] = self.visible(sorted(folders))
             found += self.pictures_of(Path(current), self.visible(sorted(files)))
         return found
@@ -164,11 +164,6 @@ def encodable(name: str) -> bool:
         return bool(name.encode())
     except UnicodeEncodeError:
         return False
-
-
-def identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
-    return status.st_dev, status.st_ino
 
 
 def counted(kinds: Counter[str]) -> str:

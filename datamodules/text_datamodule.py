@@ -169,8 +169,12 @@ class TextDataModule(LazyLoading):
         return self.find()
 
     def setup(self, stage: str | None = None) -> None:
-        """Loads the data; does nothing the second time."""
-        _ = self.corpus
+        """Loads the data; does nothing the second time.
+
+        Raises:
+            ValueError: A split has fewer texts than there are ranks.
+        """
+        self.check_ranks({name: len(split) for name, split in self.corpus.splits.items()})
 
     # ---- the data contract -------------------------------------------------------------
 

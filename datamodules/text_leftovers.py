@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datamodules.image_splits import listing
+from preprocessing.sources import is_hidden
 
-NOT_DATA = ("__MACOSX",)  # left behind by macOS in archives
 NUM_SHOWN = 5
 
 
@@ -24,7 +24,7 @@ class Leftovers:
         """Entries of a folder in order of their names, hidden ones left out."""
         found = []
         for path in sorted(folder.iterdir()):
-            if path.name.startswith(".") or path.name in NOT_DATA:
+            if is_hidden(path.name):
                 self.hidden.add(path)
             else:
                 check_name(path)

@@ -80,7 +80,7 @@ def find_samples(
                 rows = table_rows(Path(name), table, say)
                 yield from as_samples(name, rows, kind, Path(name).parent)
             elif os.path.isdir(name):
-                yield from (Sample(str(path), path) for path in walk(name, extensions, say))
+                yield from walk(name, extensions, say)
             elif kind == "text" and table_ending(name):
                 raise ValueError(f"{name} is a table: say by --column which column holds the text")
             else:
@@ -107,22 +107,35 @@ def as_samples(origin: str, rows: Rows, kind: str, folder: Path) -> Iterator[Sam
         raise ValueError(f"{origin}: nothing in it")
 
 
-def walk(folder: str, extensions: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Path]:
+def walk(folder: str, extensions: tuple[str, ...], say: Callable[[str], None]) -> Iterator[Sample]:
     """The files of a folder and of those in it, each folder's in order of their names; hidden ones
-    are skipped and counted."""
+    are skipped and counted. Links are followed, as in training, but never in a circle."""
     found, hidden = False, 0
-    for here, folders, names in os.walk(folder):
+    walked = {identity(parent) for parent in Path(folder).resolve().parents}
+    refused: list[OSError] = []
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=refused.append):
+        if identity(here) in walked:
+            folders.clear()
+            continue
+        walked.add(identity(here))
         seen = [name for name in (*folders, *names) if not is_hidden(name)]
         hidden += len(folders) + len(names) - len(seen)
         folders[:] = sorted(name for name in folders if name in seen)
         for name in sorted(name for name in names if name in seen):
             if name.lower().endswith(extensions):
                 found = True
-                yield Path(here, name)
+                yield Sample(os.path.join(here, name), Path(here, name))
+    yield from (Sample(str(e.filename), ValueError(str(e.strerror))) for e in refused)
     if hidden:
         say(f"{folder}: {hidden} hidden files or folders are skipped")
-    if not found:
+    if not found and not refused:
         raise ValueError(f"{folder}: no files with {', '.join(extensions)} in this folder")
+
+
+def identity(folder: str | Path) -> tuple[int, int]:
+    """The same for a folder and every link to it."""
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
 
 
 def is_hidden(name: str) -> bool:

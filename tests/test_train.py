@@ -18,6 +18,7 @@ from datamodules import DATAMODULES
 from exporters import DEFAULT_FORMATS
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from lightning_modules.networks import NETWORKS
+from tests.datamodules.pictures import save_tree
 from tests.fresh_process import run_script
 from tests.tiny_sources import write_texts
 from train import build_model, main
@@ -353,6 +354,7 @@ def test_bad_arguments_are_one_line_and_code_2(
         (["--loss.class_weights", str([0] * 10)], "--loss.class_weights must not all be zero"),
         (["--model", "bilstm"], "network BiLSTM needs vocab_size"),
         (["--model", "small_cnn", "--model.stages", "9"], "halves its input 9 times"),
+        (["--data", "image_folder"], "image_folder needs --data.root"),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",
 )
@@ -399,6 +401,35 @@ def test_relative_data_is_found_again_from_another_folder(
     assert main(["--test_only", str(last)]) == 0
     assert main(["--resume", str(last), "--max_epochs", "2", "--allow_changes"]) == 0
     assert read_checkpoint(last)["epoch"] == 2
+
+
+def test_a_checkpoint_meets_inputs_that_are_made_as_in_its_training(tmp_path: Path, capsys) -> None:
+    """Equal networks take pictures that are scaled otherwise, and other words under equal ids."""
+    save_tree(tmp_path / "images", {"a": 20, "b": 20})
+    for name, step in (("texts", 1), ("others", -1)):
+        for path in write_texts(tmp_path / name, "{label}/{number}.txt").glob("*/*"):
+            path.write_text(path.read_text()[::step])
+    images = ["--data", "image_folder", "--data.image_size", "8", "--model.stages", "1"]
+    texts = ["--data", "text_files", "--model", "bag_of_embeddings"]
+    for name, arguments, changes in (
+        ("images", images, {"data.resize exact": "resize was resize_crop, is exact"}),
+        ("texts", texts, {
+            f"data.root {tmp_path / 'others'}": "tokenizer.json holds something else",
+            "data.max_length 9": "max_length was 400, is 9",
+        }),
+    ):  # fmt: skip
+        place = ["--data.root", str(tmp_path / name), "--data.cache_dir", str(tmp_path / "c")]
+        assert train(tmp_path / "runs" / name, *arguments, *place) == 0
+        last = str(only_run(tmp_path / "runs" / name) / "checkpoints" / "last.ckpt")
+        for change, message in changes.items():
+            words = f"--{change}".split()
+            for command in (["--resume"], ["--test_only"]):
+                capsys.readouterr()
+                assert main([*command, last, *words]) == 1
+                assert message in capsys.readouterr().err
+        allowed = ["--max_epochs", "2", "--allow_changes"]
+        assert main(["--resume", last, *words, *allowed]) == 0
+        assert read_checkpoint(last)["description"]["preprocessing"]
 
 
 def test_resume_auto_without_a_run(tmp_path: Path, capsys) -> None:

@@ -32,12 +32,15 @@ def test_a_split_that_leaves_a_rank_without_a_sample_is_refused(tmp_path: Path) 
                 loader()
 
 
-def test_such_a_split_is_named_before_training() -> None:
-    data = TinyImages(num_val=1)
-    data.setup()
-    data.trainer = TWO_RANKS
-    with pytest.raises(ValueError, match="val has 1 image, but 2 processes need at least one"):
-        data.setup("fit")
+def test_such_a_split_is_named_before_training(tmp_path: Path) -> None:
+    write_texts(tmp_path / "train", "{label}/{number}.txt")
+    (tmp_path / "val" / "a").mkdir(parents=True)
+    (tmp_path / "val" / "a" / "1.txt").write_text("val")
+    for data in (TinyImages(num_val=1), TextFiles(str(tmp_path), cache_dir=str(tmp_path / "c"))):
+        data.setup()
+        data.trainer = TWO_RANKS
+        with pytest.raises(ValueError, match=f"val has 1 {data.kind}, but 2 processes need at le"):
+            data.setup("fit")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,35 @@ def test_a_folder_with_a_loop_ends(tmp_path: Path) -> None:
     assert find(tmp_path) == [(str(tmp_path / "a.txt"), tmp_path / "a.txt")]
 
 
+def test_links_to_folders_are_followed_once_as_in_training(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "deep" / "a.txt").write_text("text")
+    (tmp_path / "asked").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "asked" / name).symlink_to(tmp_path / "elsewhere")
+    expected = tmp_path / "asked" / "one" / "deep" / "a.txt"
+    assert find(tmp_path / "asked") == [(str(expected), expected)]
+
+
+@pytest.mark.parametrize("beside", [[], ["a.txt"]])
+def test_a_folder_that_cannot_be_read_is_a_fault_of_its_own(
+    tmp_path: Path, monkeypatch, beside: list[str]
+) -> None:
+    (tmp_path / "closed").mkdir()
+    for name in beside:
+        (tmp_path / name).write_text("text")
+    scan = os.scandir
+
+    def closed(folder):
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    files = [(str(tmp_path / name), tmp_path / name) for name in beside]
+    assert find(tmp_path) == [*files, (str(tmp_path / "closed"), "Permission denied")]
+
+
 def test_a_folder_with_nothing_in_it_does_not_stop_the_rest(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.txt").write_text("text")
