@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from datamodules.image_splits import Finding, listing
-from datamodules.label_spelling import visible_classes
+from datamodules.label_spelling import near, visible_classes
 from preprocessing.images import EXTENSIONS
 from preprocessing.sources import identity, is_hidden
 
@@ -127,7 +127,10 @@ def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -
         *(f"the class name {n!r} is not UTF-8" for n in class_names if not encodable(n)),
         *(
             f"{split}: class {name!r} is not in train, which has {listing(class_names)}"
-            + (UNLABELLED if classes.keys().isdisjoint(class_names) else "")
+            + (
+                near(name, class_names, has_flag=False)
+                or (UNLABELLED if classes.keys().isdisjoint(class_names) else "")
+            )
             for split, classes in found.items()
             for name, paths in classes.items()
             if paths and name not in class_names

@@ -27,7 +27,8 @@ def list_table(path: Path, splits: str = "auto") -> ImageListing:
             that are never closed, rows of another width.
     """
     rows = table_rows(path)
-    header = next(rows, (1, []))[1]
+    names = next(rows, (1, []))[1]
+    header = [known if (known := name.strip().lower()) in LONGEST else name for name in names]
     wanted = [name for name in LONGEST if name != "split" or splits == "auto"]
     check_header(path, header)
     problems: list[str] = []

@@ -65,12 +65,13 @@ def visible_classes(
     return cleaned, notes
 
 
-def near(label: str, labels: Sequence[str]) -> str:
+def near(label: str, labels: Sequence[str], has_flag: bool = True) -> str:
     """Says which of the labels a missing one may be: `; it differs from 'a' only in case: …`."""
     for kind, fold in FOLDS.items():
         for other in labels:
             if fold(other) == fold(label):
-                return f"; it differs from {other!r} {DIFFERENCES[kind]}: --data.join_labels {kind}"
+                remedy = f"--data.join_labels {kind}" if has_flag else "give them one name"
+                return f"; it differs from {other!r} {DIFFERENCES[kind]}: {remedy}"
     return ""
 
 

@@ -3,13 +3,15 @@
 
 def quantity(count: int, noun: str) -> str:
     """`1 picture of one colour`, `2 pictures of one colour`: the first word is counted."""
-    word, space, rest = noun.partition(" ")
+    phrase, space, rest = noun.partition(" ")
+    word = phrase.rstrip(",")
+    comma = phrase[len(word) :]
     if count != 1:
         if word.endswith("y") and word[-2:-1] not in "aeiou":
             word = f"{word[:-1]}ies"
         else:
             word += "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
-    return f"{count:,} {word}{space}{rest}"
+    return f"{count:,} {word}{comma}{space}{rest}"
 
 
 def printable(text: str) -> str:

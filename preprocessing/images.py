@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif",
+              ".tiff", ".webp")  # fmt: skip
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows riskier ones
 MAX_PIXELS = 89_478_485  # Pillow's own limit, where it begins to warn of decompression bombs
 MODE_OF_CHANNELS = {1: "L", 3: "RGB"}

@@ -20,6 +20,20 @@ def test_a_table_with_byte_order_mark_and_splits(tmp_path):
     assert listing.splits["val"].targets.tolist() == [0]
 
 
+def test_the_columns_are_found_however_their_names_are_written(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("Path, LABEL ,Split,Id\na.png,x,train,1\nb.png,x,test,2\n")
+    listing = list_table(path)
+    assert {split: len(images.paths) for split, images in listing.splits.items()} == {
+        "train": 1,
+        "test": 1,
+    }
+    assert "labels.csv: columns that are not used: Id" in listing.notes
+    path.write_text("path,label,Path\na.png,x,b.png\n")
+    with pytest.raises(ValueError, match="the column path comes 2 times"):
+        list_table(path)
+
+
 def test_faults_of_a_table_come_with_their_lines(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text("path,label,split\na.png,x,train\n,x,train\nb.png,x,tset\nc.png,z,val\n")
@@ -30,6 +44,15 @@ def test_faults_of_a_table_come_with_their_lines(tmp_path):
     assert "line 4:" in message
     assert "'tset'" in message
     assert "val: class 'z' is not in train" in message
+
+
+def test_a_class_that_val_writes_differently_is_named(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("path,label,split\na.png,Cat,train\nb.png,cat,val\n")
+    with pytest.raises(ValueError, match="differs from 'Cat' only in case: give them") as caught:
+        list_table(path)
+    assert "no labels" not in str(caught.value)
+    assert "--data.join_labels" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

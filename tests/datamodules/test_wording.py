@@ -16,6 +16,7 @@ from datamodules.wording import printable, quantity
         (2, "key", "2 keys"),
         (2, "class of train", "2 classes of train"),
         (2, "box", "2 boxes"),
+        (2, "animation, of which one frame", "2 animations, of which one frame"),
     ],
 )
 def test_the_first_word_is_counted(count: int, noun: str, expected: str) -> None:
