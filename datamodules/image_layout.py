@@ -59,6 +59,13 @@ def list_folder(root: Path, splits: str = "auto", is_unpacked: bool = False) -> 
             survey.problems.append(
                 f"{place} has no class folders; expected <class>/<picture>, found {what}"
             )
+    if not places and len(top_level.folders) == 1:
+        (only,) = top_level.folders
+        if inner := Survey().entries(only).folders:
+            survey.problems.append(
+                f"its one folder {only.name} would be the only class; it holds the folders "
+                f"{listing([folder.name for folder in inner], 3)}: perhaps --data.root {only}"
+            )
     return join(found, survey.problems, [*notes, *survey.notes()], str(root))
 
 

@@ -277,3 +277,10 @@ def test_a_class_name_must_be_utf8(tmp_path):
     (tmp_path / "b").rename(tmp_path / os.fsdecode(b"caf\xe9"))
     with pytest.raises(ValueError, match=r"the class name 'caf\\udce9' is not UTF-8"):
         list_folder(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "train/"])
+def test_a_folder_around_the_data_is_named(tmp_path, inside):
+    save_tree(tmp_path, {f"data/{inside}a": 1, f"data/{inside}b": 1})
+    with pytest.raises(ValueError, match=f"perhaps --data.root {tmp_path / 'data'}$"):
+        list_folder(tmp_path)
