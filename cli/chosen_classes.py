@@ -8,7 +8,7 @@ from typing import Any
 from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS
-from cli.parsing import ClassGroup, Setting, last_value
+from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
 from cli.problems import did_you_mean
 from datamodules import DATAMODULES
 from lightning_modules.deployed import DATA_DETERMINED, resolve_class
@@ -60,6 +60,42 @@ def preprocessing_of_weights(
     if "_Weights." not in weights or is_given or not takes_them:
         return []
     return [Setting("data.weights", weights, "")]
+
+
+def without_others(
+    settings: Sequence[Setting], groups: Sequence[ClassGroup]
+) -> tuple[list[Setting], list[str]]:
+    """Leaves out what a file says of another network, or data source, than the chosen one.
+
+    Only what the file's own one has and the chosen one has not: any other name is a mistake.
+
+    Returns:
+        The other settings, and a line for each file and group that names what was left out.
+    """
+    kept, notes = list(settings), []
+    types = known_types(build_parser(groups, DEFAULTS))
+    for key in [group.key for group in groups if group.key in NAMED_GROUPS]:
+        chosen = last_value(settings, f"{key}.name") or DEFAULTS.get(key)
+        foreign = [s for s in settings if s.source and s.name.startswith(f"{key}.")]
+        foreign = [s for s in foreign if s.name not in types]
+        for source in dict.fromkeys(s.source for s in foreign):
+            until = max(at for at, s in enumerate(settings) if s.source == source) + 1
+            own = last_value(settings[:until], f"{key}.name") or DEFAULTS.get(key)
+            if own is None or own == chosen:
+                continue
+            own_name = Setting(f"{key}.name", own, source)
+            permission = [s for s in settings if s.name == "allow_external_code"]
+            own_groups = [g for g in class_groups([*permission, own_name])[0] if g.key == key]
+            known = known_types(build_parser(own_groups, DEFAULTS))
+            others = [s for s in foreign if s.source == source and s.name in known]
+            kept = [s for s in kept if s not in others]
+            if others:
+                names = ", ".join(dict.fromkeys(s.name for s in others))
+                notes.append(
+                    f"left out, as --{key} {chosen} has no such settings: {names} ({source} is of "
+                    f"{key} {own})"
+                )
+    return kept, notes
 
 
 def meant_by(key: str, name: str) -> str:

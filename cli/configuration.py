@@ -25,6 +25,7 @@ from cli.chosen_classes import (
     default_experiment,
     preprocessing_of_weights,
     show_names,
+    without_others,
 )
 from cli.given_flags import check_bare, check_purpose
 from cli.parsing import (
@@ -49,6 +50,7 @@ from cli.resume import (
     wanted_settings,
     whole_checkpoint,
 )
+from cli.run_folder import is_rank_zero
 from datamodules import DATAMODULES
 from datamodules.samplers import per_rank_batch_size
 from lightning_modules.deployed import read_checkpoint, resolve_class
@@ -83,6 +85,7 @@ def configure(argv: Sequence[str]) -> Configuration:
             raise UsageError(refused)
         settings = settings_of(stored, str(checkpoint)) + given
     groups, problems = class_groups(settings)
+    settings, notes = without_others(settings, groups)
     settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
@@ -106,8 +109,10 @@ def configure(argv: Sequence[str]) -> Configuration:
         names = configuration["data"]["name"], configuration["model"]["name"]
         configuration["experiment"] = default_experiment(*names)
     if configuration["print_config"]:
-        print(to_yaml(configuration), end="")
+        print(*(f"# {note}\n" for note in notes), to_yaml(configuration), sep="", end="")
         raise SystemExit(0)
+    if is_rank_zero():
+        print(*(f"{note}\n" for note in notes), sep="", end="")
     return configuration
 
 
