@@ -44,12 +44,12 @@ from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
     deploy,
-    network_arguments,
     network_class,
     read_checkpoint,
-    typed_arguments,
 )
+from lightning_modules.first_batch import check_first_batch
 from lightning_modules.first_non_finite import find_first_non_finite
+from lightning_modules.network_signature import build_network, network_arguments
 from lightning_modules.unsaved_values import check_everything_is_saved
 
 PROJECT = Path(__file__).resolve().parent
@@ -68,7 +68,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     normalisation = data.normalisation if data.kind == "image" else None
     with bad_arguments():
         arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
-        built = network(**typed_arguments(network, arguments | needless(configuration, arguments)))
+        built = build_network(network, arguments | needless(configuration, arguments))
     if data.kind == "text":
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
@@ -155,6 +155,7 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     trainer.print(start_line(configuration, model, trainer))
     if folder:
         trainer.print(f"run folder: {folder}")
+    check_first_batch(model, data.example_batch(), trainer.strategy)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
     except RuntimeError:

@@ -33,7 +33,8 @@ from datamodules.text_files import TextFiles
 from datamodules.text_layout import find_sources
 from datamodules.text_readers import Columns
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import deploy, network_arguments, network_class, resolve_class
+from lightning_modules.deployed import deploy, network_class, resolve_class
+from lightning_modules.network_signature import network_arguments
 
 NUM_FOLDS = 10
 SEEDS = (0, 1, 2)

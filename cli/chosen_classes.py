@@ -5,24 +5,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS
 from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
 from cli.problems import did_you_mean
 from datamodules import DATAMODULES
-from lightning_modules.deployed import DATA_DETERMINED, resolve_class
+from lightning_modules.deployed import network_class, resolve_class
 from lightning_modules.losses import ClassificationLoss
+from lightning_modules.network_signature import NAMES, names_from_data, signature_of
 from lightning_modules.networks import NETWORKS
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
 DEFAULTS = {"model": "small_cnn", "data": "digits"}
-# names, and what of a constructor is no flag
-TABLES: dict[str, tuple[dict[str, str], frozenset[str]]] = {
-    "model": (NETWORKS, DATA_DETERMINED),
-    "data": (DATAMODULES, frozenset({"seed"})),
-}
+TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES}
 
 
 def show_names(settings: Sequence[Setting]) -> None:
@@ -34,7 +33,7 @@ def show_names(settings: Sequence[Setting]) -> None:
     asked = [key for key in NAMED_GROUPS if last_value(settings, f"{key}.name") == "help"]
     for key in asked:
         if key in TABLES:
-            print(catalogue(f"--{key}", TABLES[key][0]), end="")
+            print(catalogue(f"--{key}", TABLES[key]), end="")
         else:
             function: Callable[..., Any] = build_optimizer if key == "optimizer" else Schedule
             print(choices(f"--{key}", function), end="")
@@ -115,20 +114,27 @@ def meant_by(key: str, name: str) -> str:
 def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
     """The classes whose constructors give flags, and what is wrong with the chosen names."""
     external = last_value(settings, "allow_external_code") == "true"
-    groups, problems = [], []
-    for key, (table, skip) in TABLES.items():
+    found, problems = {}, []
+    for key, table in TABLES.items():
         name = last_value(settings, f"{key}.name") or DEFAULTS[key]
         if name not in table and ("." not in name or "/" in name):
             near = meant_by(key, name) or did_you_mean(name, table)
             problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
             continue
+        resolved = network_class if key == "model" else resolve_class
         try:
-            found = resolve_class(table.get(name, name), external)
+            found[key] = resolved(table.get(name, name), external)
         except ValueError as error:
             problems.append(f"--{key}: {error}")
-            continue
-        title = f"{key.title()} {name} (--{key} NAME)"
-        groups.append(ClassGroup(key, title, found, skip, tuple(table)))
+    groups = []
+    for key, chosen in found.items():
+        name = last_value(settings, f"{key}.name") or DEFAULTS[key]
+        title, skip = f"{key.title()} {name} (--{key} NAME)", frozenset({"seed"})
+        others: tuple[str, ...] = ()
+        if key == "model":
+            is_image = getattr(found.get("data"), "kind", "image") == "image"
+            skip, others = network_flags(chosen, is_image, settings, name)
+        groups.append(ClassGroup(key, title, chosen, skip, tuple(TABLES[key]), others))
     from_data = frozenset({"num_classes", "train_targets"})
     groups += [
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
@@ -139,3 +145,20 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
         title = f"Callback {key.replace('_', ' ')}"
         groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
     return groups, problems
+
+
+def network_flags(
+    network: Callable[..., nn.Module], is_image: bool, settings: Sequence[Setting], name: str
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What of a network's arguments is no flag, and what was given for its `**kwargs`."""
+    signature = signature_of(network)
+    skip = names_from_data(signature, is_image)
+    if not signature.is_open:
+        return skip, ()
+    of_data = {f"model.{alias}" for aliases in NAMES.values() for alias in aliases}
+    known = {"model.name", "model.checkpoint_activations", *of_data}
+    known |= {f"model.{argument}" for argument in signature.arguments}
+    # a file that is of another network means that one's settings
+    sources = {s.source for s in settings if s.name == "model.name" and s.value == name} | {""}
+    given = [s.name for s in settings if s.source in sources and s.name.startswith("model.")]
+    return skip, tuple(dict.fromkeys(one for one in given if one not in known))

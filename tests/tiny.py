@@ -10,7 +10,8 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import PackedImages
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import deploy, network_arguments, network_class
+from lightning_modules.deployed import deploy, network_class
+from lightning_modules.network_signature import network_arguments
 
 
 def tiny_split(num_samples: int, seed: int, size: int = 8) -> PackedImages:

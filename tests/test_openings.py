@@ -1,0 +1,106 @@
+"""The diff that a forker writes for each part of their own: a small file, and flags."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_modules.deployed import load_deployed, read_checkpoint
+from train import main
+
+SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]
+SHORT += ["--optimizer.lr", "0.01", "--export.enabled", "false", "--gradient_check.before_fit"]
+SHORT += ["false", "--check_data", "off"]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose own_parts.py can be imported."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    sys.modules.pop("own_parts", None)
+    yield folder / "own_parts.py"
+    sys.modules.pop("own_parts", None)
+
+
+def train(folder: Path, *arguments: str) -> int:
+    return main([*SHORT, "--runs_dir", str(folder / "runs"), "--allow_external_code", *arguments])
+
+
+def last_checkpoint(folder: Path) -> Path:
+    (path,) = folder.glob("runs/*/*/checkpoints/last.ckpt")
+    return path
+
+
+# ---- networks -----------------------------------------------------------------------------
+
+
+NETWORKS = """
+from torch import nn
+
+def create(width: int = 4, num_classes: int = 1000, in_chans: int = 3, img_size: int = 224):
+    layers = nn.Conv2d(in_chans, width, 3, 2), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(width * ((img_size - 1) // 2) ** 2, num_classes))
+
+def create_model(model_name: str = "create", pretrained: bool = True, **kwargs):
+    return globals()[model_name](**{"img_size": 28} | kwargs)
+
+def pair(num_classes, in_chans):
+    class Pair(nn.Sequential):
+        def forward(self, images):
+            return super().forward(images), images
+    return Pair(nn.Flatten(), nn.Linear(784, num_classes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "arguments"),
+    [
+        ("create", "--model.width 3", {"in_chans": 1, "img_size": 28, "width": 3}),
+        ("create_model", "--model.width 3", {"in_chans": 1, "pretrained": True, "width": 3}),
+    ],
+)
+def test_a_function_is_a_network(
+    own: Path, tmp_path: Path, name: str, flags: str, arguments: dict[str, object]
+) -> None:
+    own.write_text(NETWORKS)
+    assert train(tmp_path, "--model", f"own_parts.{name}", *flags.split()) == 0
+    path = last_checkpoint(tmp_path)
+    checkpoint = read_checkpoint(path)
+    assert arguments.items() <= checkpoint["description"]["network"]["arguments"].items()
+    model = load_deployed(checkpoint, allow_external_code=True)
+    assert model(torch.zeros(2, 1, 28, 28, dtype=torch.uint8)).shape == (2, 10)
+    again = ["--resume", str(path), "--max_epochs", "2", "--allow_changes"]
+    assert main([*SHORT, *again, "--allow_external_code"]) == 0
+    assert main(["--test_only", str(path), "--allow_external_code"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("--model own_parts.pair", 1, "network own_parts.pair answers in training with a tuple of"),
+        ("--model own_parts.create --model.depth 3", 2, "unknown setting --model.depth"),
+        ("--model own_parts.create --model.img_size 9", 2, "unknown setting --model.img_size"),
+        ("--model own_parts.create_model --model.depth 3", 2, "cannot be built: .* 'depth'"),
+        ("--model own_parts.create_model --model.in_chans 3", 2, "unknown .* --model.in_chans"),
+        ("--model own_parts.nothing", 2, "cannot import 'own_parts.nothing'"),
+        (
+            "--model torchvision.models.resnet18",
+            1,
+            "to have 3 channels, but got 1",
+        ),
+    ],
+)
+def test_a_network_that_does_not_fit_is_one_message(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int,
+    message: str,
+) -> None:  # fmt: skip
+    own.write_text(NETWORKS)
+    assert train(tmp_path, *arguments.split()) == code
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert error.count("\n") == 1
