@@ -49,6 +49,7 @@ from lightning_modules.deployed import (
 )
 from lightning_modules.first_batch import check_first_batch
 from lightning_modules.first_non_finite import find_first_non_finite
+from lightning_modules.losses import build_loss
 from lightning_modules.network_signature import build_network, network_arguments
 from lightning_modules.unsaved_values import check_everything_is_saved
 
@@ -92,10 +93,12 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     }
     external = configuration["allow_external_code"]
     check_everything_is_saved(model, description, data.example_batch, external)
-    settings = {group: configuration[group] for group in ("optimizer", "schedule", "loss")}
+    settings = {group: configuration[group] for group in ("optimizer", "schedule")}
     settings["activation_checkpointing"] = activation_checkpointing
+    loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
-        return Classifier(model, data.train_targets, description, **settings)
+        criterion = build_loss(len(data.class_names), data.train_targets, **loss)
+        return Classifier(model, criterion, description, **settings)
 
 
 def build_trainer(

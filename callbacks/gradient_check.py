@@ -27,8 +27,8 @@ FAULTS = {  # measurements in a row that must show it, and a remedy
 }
 
 
-# model, batch, device, tolerance -> lines to print; raises ValueError
-ModelCheck = Callable[[nn.Module, Any, torch.device, float], list[str]]
+# model, batch, device, tolerance, loss -> lines to print; raises ValueError
+ModelCheck = Callable[[nn.Module, Any, torch.device, float, nn.Module], list[str]]
 
 
 class Layer(NamedTuple):
@@ -97,8 +97,8 @@ class GradientCheck(pl.Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         check = self.check_model if self.before_fit and trainer.global_step == 0 else None
         if check is not None and data is not None:
-            batch = data.example_batch()
-            for line in check(pl_module.model, batch, pl_module.device, self.tolerance):
+            model, loss, batch = pl_module.model, pl_module.criterion, data.example_batch()
+            for line in check(model, batch, pl_module.device, self.tolerance, loss):
                 pl_module.print(f"gradient check: {line}")
         # elsewhere a rank holds only a part of each weight
         self.measures = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))

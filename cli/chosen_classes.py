@@ -14,14 +14,19 @@ from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_val
 from cli.problems import did_you_mean
 from datamodules import DATAMODULES
 from lightning_modules.deployed import network_class, resolve_class
-from lightning_modules.losses import ClassificationLoss
+from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional
 from lightning_modules.network_signature import NAMES, names_from_data, signature_of
 from lightning_modules.networks import NETWORKS
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
-DEFAULTS = {"model": "small_cnn", "data": "digits"}
-TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES}
+DEFAULTS = {"model": "small_cnn", "data": "digits", "loss": "cross_entropy"}
+TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES, "loss": LOSSES}
+FIND: dict[str, Callable[[str, bool], Callable[..., Any]]] = {
+    "model": network_class,
+    "data": lambda name, external: resolve_class(DATAMODULES.get(name, name), external),
+    "loss": loss_callable,
+}
 
 
 def show_names(settings: Sequence[Setting]) -> None:
@@ -121,9 +126,8 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
             near = meant_by(key, name) or did_you_mean(name, table)
             problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
             continue
-        resolved = network_class if key == "model" else resolve_class
         try:
-            found[key] = resolved(table.get(name, name), external)
+            found[key] = FIND[key](name, external)
         except ValueError as error:
             problems.append(f"--{key}: {error}")
     groups = []
@@ -134,12 +138,12 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
         if key == "model":
             is_image = getattr(found.get("data"), "kind", "image") == "image"
             skip, others = network_flags(chosen, is_image, settings, name)
+        if key == "loss":
+            skip = FROM_DATA if isinstance(chosen, type) else positional(chosen)
         groups.append(ClassGroup(key, title, chosen, skip, tuple(TABLES[key]), others))
-    from_data = frozenset({"num_classes", "train_targets"})
     groups += [
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
         ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
-        ClassGroup("loss", "Loss", ClassificationLoss, from_data),
     ]
     for key, path in CALLBACKS.items():
         title = f"Callback {key.replace('_', ' ')}"

@@ -11,12 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
 from lightning_modules.activation_checkpointing import checkpoint_activations
-from lightning_modules.losses import ClassificationLoss
 from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.run_length import steps_left
@@ -32,23 +30,21 @@ class Classifier(pl.LightningModule):
 
     Args:
         model: Raw inputs -> logits [N,K] (see `deployed`).
-        train_targets: int64 [M], for class weights.
+        criterion: Logits [N,K] and targets -> the loss of each sample [N].
         description: What a checkpoint must say so that a fresh process can rebuild the model;
             plain values only.
         optimizer: Arguments of `build_optimizer`.
         schedule: Arguments of `Schedule`.
-        loss: Arguments of `ClassificationLoss`.
         activation_checkpointing: Recomputes each block's activations in the backward pass.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        train_targets: np.ndarray,
+        criterion: nn.Module,
         description: Mapping[str, Any],
         optimizer: Mapping[str, Any],
         schedule: Mapping[str, Any],
-        loss: Mapping[str, Any],
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
@@ -58,7 +54,7 @@ class Classifier(pl.LightningModule):
         self.optimizer_arguments = dict(optimizer)
         self.schedule_arguments = dict(schedule)
         num_classes = len(self.class_names)
-        self.criterion = ClassificationLoss(num_classes, train_targets, **loss)
+        self.criterion = criterion
         self.train_counts = ClassificationCounts(num_classes)
         self.val_counts = ClassificationCounts(num_classes)
         self.test_counts = ClassificationCounts(num_classes)

@@ -21,6 +21,7 @@ class Trainable(Protocol):
     """What is tried."""
 
     model: nn.Module  # deployable: raw inputs -> logits [N,K]
+    criterion: nn.Module  # logits and targets -> the loss of each sample [N]
     description: dict[str, Any]
     class_names: list[str]
 
@@ -33,7 +34,8 @@ def check_first_batch(module: Trainable, batch: tuple[Any, Tensor], strategy: St
         strategy: How devices will work together; says where this process computes.
 
     Raises:
-        ValueError: The network cannot take the batch, or its answer is not logits [N,K].
+        ValueError: The network cannot take the batch, its answer is not logits [N,K], or the loss
+            cannot take these, or gives something else than the loss of each sample.
     """
     name = module.description["network"]["name"]
     is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
@@ -56,6 +58,26 @@ def check_first_batch(module: Trainable, batch: tuple[Any, Tensor], strategy: St
                 f"{described(logits)} to {went_in}; expected logits [N,K], one floating-point "
                 f"tensor {expected}"
             )
+    with isolate_rng():
+        check_loss(module.criterion.to(device), logits.clone(), targets)
+
+
+def check_loss(criterion: nn.Module, logits: Tensor, targets: Tensor) -> None:
+    """Computes the loss of each sample and looks whether it leads back to the logits.
+
+    Raises:
+        ValueError: It does not.
+    """
+    try:
+        losses = criterion(logits.requires_grad_(), targets)
+    except Exception as error:
+        went_in = f"logits {described(logits)} and targets {described(targets)}"
+        explain(error, f"loss {criterion.name}", went_in)
+    if not losses.requires_grad:
+        raise ValueError(
+            f"loss {criterion.name} has no gradient: compute it from the logits by operations of "
+            "torch, without detach(), argmax() or item()"
+        )
 
 
 def forward(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str]:
@@ -67,12 +89,12 @@ def forward(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str
     try:
         return model.forward(*inputs), seen[-1]  # not the call, which may be compiled
     except Exception as error:
-        explain(error, name, seen[-1])
+        explain(error, f"network {name}", seen[-1])
     finally:
         hook.remove()
 
 
-def explain(error: Exception, name: str, went_in: str) -> NoReturn:
+def explain(error: Exception, what: str, went_in: str) -> NoReturn:
     """Says in one message what torch refuses; a fault in the user's own code keeps its trace.
 
     Raises:
@@ -83,7 +105,7 @@ def explain(error: Exception, name: str, went_in: str) -> NoReturn:
     own = [frame for frame in frames if INSTALLED not in frame.filename] or frames
     last, is_own = own[-1], INSTALLED not in frames[-1].filename
     where = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
-    text = f"network {name} cannot take its first batch, {went_in}"
+    text = f"{what} cannot take its first batch, {went_in}"
     if is_own and not isinstance(error, RuntimeError):
         error.add_note(f"{text} ({where})")
         raise error

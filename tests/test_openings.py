@@ -104,3 +104,72 @@ def test_a_network_that_does_not_fit_is_one_message(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert error.count("\n") == 1
+
+
+# ---- losses -------------------------------------------------------------------------------
+
+
+LOSSES = """
+import torch
+from torch.nn.functional import cross_entropy
+
+calls = []
+
+def focal(logits, targets, gamma: float = 2.0):
+    calls.append(gamma)
+    losses = cross_entropy(logits, targets, reduction="none")
+    return (1 - (-losses).exp()) ** gamma * losses
+
+class Smooth:
+    def __init__(self, share: float, num_classes: int):
+        self.share = share / num_classes
+    def __call__(self, logits, targets):
+        return (1 - self.share) * cross_entropy(logits, targets, reduction="none")
+
+def scalar(logits, targets):
+    return cross_entropy(logits, targets)
+"""
+
+
+def test_an_own_loss_trains_resumes_and_is_checked(own: Path, tmp_path: Path) -> None:
+    own.write_text(LOSSES)
+    flags = ["--loss", "own_parts.focal", "--loss.gamma", "1.5", "--optimizer.lr", "auto"]
+    flags += ["--gradient_check.before_fit", "true", "--lr_finder.num_steps", "10"]
+    flags += ["--lr_finder.min_batches", "1"]
+    assert train(tmp_path, *flags) == 0
+    calls = sys.modules["own_parts"].calls
+    assert set(calls) == {1.5}
+    assert len(calls) > 2 + 1 + 12 + 10  # training, validation, test, LR finder; and the check
+    path = last_checkpoint(tmp_path)
+    assert read_checkpoint(path)["description"]["config"]["loss"] == {
+        "name": "own_parts.focal",
+        "gamma": 1.5,
+    }
+    again = ["--resume", str(path), "--max_epochs", "2", "--allow_changes"]
+    assert main([*again, "--allow_external_code"]) == 0
+    assert set(calls) == {1.5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("--loss own_parts.scalar", 1, r"loss own_parts.scalar gives \[\] for logits \[8, 10\]"),
+        ("--loss own_parts.Smooth", 2, "--loss.share must be given: a number"),
+        ("--loss own_parts.focal --loss.label_smoothing 0.1", 2, "unknown .*label_smoothing"),
+        ("--loss cross_entropie", 2, "unknown; did you mean cross_entropy"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_one_message(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int,
+    message: str,
+) -> None:  # fmt: skip
+    own.write_text(LOSSES)
+    assert train(tmp_path, *arguments.split()) == code
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_class_is_a_loss(own: Path, tmp_path: Path) -> None:
+    own.write_text(LOSSES)
+    (tmp_path / "a.yaml").write_text("loss.label_smoothing: 0.1\n")  # of the built-in one
+    flags = ["--config", str(tmp_path / "a.yaml"), "--loss.share", "0.1"]
+    assert train(tmp_path, "--loss", "own_parts.Smooth", *flags) == 0

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lightning_modules.deployed import DeployedImages, DeployedText
 from lightning_modules.first_batch import check_first_batch, described
+from lightning_modules.losses import SampleLoss
 
 CPU = SingleDeviceStrategy(torch.device("cpu"))
 IMAGES = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4) % 3
@@ -32,7 +33,12 @@ class Answers(nn.Module):
 def module_of(network: nn.Module, kind: str = "image") -> Any:
     deployed = DeployedText(network) if kind == "text" else DeployedImages(network, [0.5], [0.5])
     description = {"network": {"name": "mine.Net"}}
-    return SimpleNamespace(model=deployed, description=description, class_names=["a", "b", "c"])
+    return SimpleNamespace(
+        model=deployed,
+        criterion=SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none")),
+        description=description,
+        class_names=["a", "b", "c"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,6 +86,24 @@ def test_a_fault_in_own_code_keeps_its_trace() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         check_first_batch(module_of(Answers(lambda x, _: x * (1 // 0))), IMAGES, CPU)
     assert re.search(r"mine\.Net cannot take its first batch, float32", caught.value.__notes__[0])
+
+
+def test_a_loss_is_tried_too() -> None:
+    module = module_of(Answers(lambda x, _: x))
+    for function, message in (
+        (lambda x, y: x.mean(), r"loss own gives \[\] for logits \[4, 3\] and targets \[4\]"),
+        (lambda x, y: x.argmax(1).float(), "loss own has no gradient"),
+        (
+            lambda x, y: nn.functional.nll_loss(x, y[None], reduction="none"),
+            r"own cannot take its first batch, logits float32 \[4, 3\] and targets int64 \[4\]",
+        ),
+    ):
+        module.criterion = SampleLoss("own", function)
+        with pytest.raises(ValueError, match=message):
+            check_first_batch(module, IMAGES, CPU)
+    module.criterion = SampleLoss("own", lambda x, y: x[:, 0] / "a")
+    with pytest.raises(TypeError):  # a fault in own code keeps its trace
+        check_first_batch(module, IMAGES, CPU)
 
 
 def test_nothing_changes() -> None:
