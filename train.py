@@ -206,7 +206,7 @@ def run_test_only(
 ) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
     model.load_state_dict(checkpoint["state_dict"])
-    parts = build_callbacks(configuration, ["test_report"])
+    parts = build_callbacks(configuration | {"callbacks": []}, ["test_report"])
     trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
     trainer.test(model, datamodule=data, verbose=False)
     return 0

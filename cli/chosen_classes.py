@@ -1,17 +1,20 @@
 """Which classes a run is made of: by name, and which flags their constructors give."""
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from torch import nn
 
 from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
-from cli.flags import NAMED_GROUPS
+from cli.flags import NAMED_GROUPS, all_flags
 from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
 from cli.problems import did_you_mean
+from cli.yaml_settings import texts_of
 from datamodules import DATAMODULES
 from lightning_modules.deployed import network_class, resolve_class
 from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional
@@ -21,6 +24,7 @@ from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
 DEFAULTS = {"model": "small_cnn", "data": "digits", "loss": "cross_entropy"}
+CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a word begins
 TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES, "loss": LOSSES}
 FIND: dict[str, Callable[[str, bool], Callable[..., Any]]] = {
     "model": network_class,
@@ -148,6 +152,39 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
     for key, path in CALLBACKS.items():
         title = f"Callback {key.replace('_', ' ')}"
         groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
+    own, wrong = own_callback_groups(own_callbacks(last_value(settings, "callbacks")), external)
+    return groups + own, problems + wrong
+
+
+def own_callbacks(paths: str | Sequence[str] | None) -> list[tuple[str, str]]:
+    """The name of each of the user's callbacks, whose flags begin with it, and its path."""
+    paths = texts_of(paths) if isinstance(paths, str) else paths or []
+    words = ((CAPITAL.sub("_", path.rpartition(".")[2]).lower(), path) for path in paths)
+    return list(words)
+
+
+def own_callback_groups(
+    named: Sequence[tuple[str, str]], external: bool
+) -> tuple[list[ClassGroup], list[str]]:
+    """The flags of the user's own callbacks, and what is wrong with them."""
+    groups, problems = [], []
+    taken = {*CALLBACKS, *NAMED_GROUPS, *all_flags()}
+    for key, path in named:
+        try:
+            found = resolve_class(path, external)
+        except ValueError as error:
+            problems.append(f"--callbacks: {error}")
+            continue
+        if not issubclass(found, pl.Callback):
+            problems.append(f"--callbacks: {path!r} is no pytorch_lightning.Callback")
+        elif key in taken:
+            problems.append(
+                f"--callbacks: {path!r} would have the flags --{key}, which are taken; give the "
+                "class another name"
+            )
+        else:
+            groups.append(ClassGroup(key, f"Callback {path}", found, frozenset()))
+        taken.add(key)
     return groups, problems
 
 

@@ -23,6 +23,7 @@ from cli.chosen_classes import (
     DEFAULTS,
     class_groups,
     default_experiment,
+    own_callbacks,
     preprocessing_of_weights,
     show_names,
     without_others,
@@ -93,7 +94,8 @@ def configure(argv: Sequence[str]) -> Configuration:
         raise SystemExit(0)
     # where a name is wrong, its flags cannot be judged
     judged = {group.key for group in groups}
-    settings = [s for s in settings if s.name.partition(".")[0] not in DEFAULTS.keys() - judged]
+    chosen = DEFAULTS.keys() | dict(own_callbacks(last_value(settings, "callbacks"))).keys()
+    settings = [s for s in settings if s.name.partition(".")[0] not in chosen - judged]
     found = judge(parser, settings)
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
@@ -268,11 +270,16 @@ def build_data(configuration: Configuration) -> Any:
 
 
 def build_callbacks(
-    configuration: Configuration, names: Collection[str] = CALLBACKS
+    configuration: Configuration, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The enabled callbacks by name, or some of them."""
+    """The enabled callbacks by name, the user's own last; or some of ours and all of these."""
+    own, external = (
+        dict(own_callbacks(configuration["callbacks"])),
+        configuration["allow_external_code"],
+    )
+    paths = {key: path for key, path in CALLBACKS.items() if names is None or key in names}
     return {
-        key: resolve_class(path)(**configuration[key])
-        for key, path in CALLBACKS.items()
-        if key in names and configuration[key]["enabled"]
+        key: resolve_class(path, external and key in own)(**configuration.get(key, {}))
+        for key, path in (paths | own).items()
+        if configuration.get(key, {}).get("enabled", True)
     }

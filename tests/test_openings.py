@@ -173,3 +173,89 @@ def test_a_class_is_a_loss(own: Path, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("loss.label_smoothing: 0.1\n")  # of the built-in one
     flags = ["--config", str(tmp_path / "a.yaml"), "--loss.share", "0.1"]
     assert train(tmp_path, "--loss", "own_parts.Smooth", *flags) == 0
+
+
+# ---- callbacks ----------------------------------------------------------------------------
+
+
+CALLBACKS = """
+import pytorch_lightning as pl
+
+seen = []
+
+class StepCounter(pl.Callback):
+    def __init__(self, start: int = 0, label: str = "steps"):
+        self.count, self.label = start, label
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.count += 1
+    def on_train_end(self, trainer, module):
+        seen.append((self.label, self.count))
+    def state_dict(self):
+        return {"count": self.count}
+    def load_state_dict(self, state_dict):
+        self.count = state_dict["count"]
+
+class Shouts(pl.Callback):
+    def on_train_start(self, trainer, module):
+        seen.append("start")
+
+class Lists(pl.Callback):
+    def state_dict(self):
+        return {"found": {1, 2}}
+
+class EMA(pl.Callback):
+    pass
+
+class NoCallback:
+    pass
+"""
+
+
+def test_own_callbacks_train_and_resume(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(CALLBACKS)
+    flags = ["--callbacks", "own_parts.StepCounter", "--callbacks", "own_parts.Shouts"]
+    assert train(tmp_path, *flags, "--step_counter.start", "5", "--step_counter.label", "n") == 0
+    seen = sys.modules["own_parts"].seen
+    assert seen == ["start", ("n", 7)]
+    path = last_checkpoint(tmp_path)
+    config = read_checkpoint(path)["description"]["config"]
+    assert config["callbacks"] == ["own_parts.StepCounter", "own_parts.Shouts"]
+    assert config["step_counter"] == {"start": 5, "label": "n"}
+    again = [*SHORT, "--resume", str(path), "--max_epochs", "2", "--allow_changes"]
+    assert main(again) == 2
+    assert "--callbacks: 'own_parts.StepCounter' lies outside" in capsys.readouterr().err
+    assert main([*again, "--allow_external_code"]) == 0
+    assert seen[2:] == ["start", ("n", 9)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--callbacks own_parts.EMA", "would have the flags --ema, which are taken"),
+        ("--callbacks [own_parts.Shouts,own_parts.Shouts]", "the flags --shouts, which are taken"),
+        ("--callbacks own_parts.NoCallback", "is no pytorch_lightning.Callback"),
+        ("--callbacks own_parts.Shout --shout.loud true", "cannot import 'own_parts.Shout'"),
+        ("--callbacks own_parts.StepCounter --step_counter.begin 1", "did you mean --step_counter"),
+        ("--callbacks own_parts.StepCounter --step_counter.start x", "must be a whole number"),
+    ],
+)
+def test_a_callback_that_does_not_fit_is_one_message(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
+) -> None:
+    own.write_text(CALLBACKS)
+    assert train(tmp_path, *arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_state_that_cannot_be_resumed_ends_the_run_at_its_first_checkpoint(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(CALLBACKS)
+    assert train(tmp_path, "--callbacks", "own_parts.Lists") == 1
+    assert re.fullmatch(
+        r"error: callback Lists has set in its state_dict\(\): .*\n", capsys.readouterr().err
+    )
