@@ -53,8 +53,9 @@ from cli.resume import (
 )
 from cli.run_folder import is_rank_zero
 from datamodules import DATAMODULES
+from datamodules.image_datamodule import ImageDataModule
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import read_checkpoint, resolve_class
+from lightning_modules.deployed import read_checkpoint, resolve, resolve_class
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
@@ -265,8 +266,16 @@ def build_data(configuration: Configuration) -> Any:
     """The datamodule; nothing is loaded yet."""
     arguments = dict(configuration["data"])
     name = arguments.pop("name")
-    data_class = resolve_class(DATAMODULES.get(name, name), configuration["allow_external_code"])
-    return data_class(**arguments, seed=configuration["seed"])
+    external = configuration["allow_external_code"]
+    data_class = resolve_class(DATAMODULES.get(name, name), external)
+    data: Any = data_class(**arguments, seed=configuration["seed"])
+    if isinstance(data, ImageDataModule) and data.transform is not None:
+        try:
+            transform = resolve(data.transform, external)
+            data.use_transform(transform() if isinstance(transform, type) else transform)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"--data.transform {data.transform}: {error}") from error
+    return data
 
 
 def build_callbacks(

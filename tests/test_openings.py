@@ -1,5 +1,6 @@
 """The diff that a forker writes for each part of their own: a small file, and flags."""
 
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cli.configuration import build_data, configure
 from lightning_modules.deployed import load_deployed, read_checkpoint
 from train import main
 
@@ -57,6 +59,7 @@ def pair(num_classes, in_chans):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags", "arguments"),
     [
@@ -131,6 +134,7 @@ def scalar(logits, targets):
 """
 
 
+@pytest.mark.slow
 def test_an_own_loss_trains_resumes_and_is_checked(own: Path, tmp_path: Path) -> None:
     own.write_text(LOSSES)
     flags = ["--loss", "own_parts.focal", "--loss.gamma", "1.5", "--optimizer.lr", "auto"]
@@ -211,6 +215,7 @@ class NoCallback:
 """
 
 
+@pytest.mark.slow
 def test_own_callbacks_train_and_resume(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,3 +264,90 @@ def test_state_that_cannot_be_resumed_ends_the_run_at_its_first_checkpoint(
     assert re.fullmatch(
         r"error: callback Lists has set in its state_dict\(\): .*\n", capsys.readouterr().err
     )
+
+
+# ---- transforms ---------------------------------------------------------------------------
+
+
+TRANSFORMS = """
+import torch
+
+seen = []
+
+class Darken:
+    def __call__(self, image, draws):
+        seen.append((*draws.tolist(), torch.rand(1).item()))
+        return (image * draws[0]).to(torch.uint8)
+
+def to_float(image, draws):
+    return image / 255
+
+def cut(image, draws):
+    return image[:, 1:]
+
+def faulty(image, draws):
+    return image.no_such()
+
+class Needs:
+    def __init__(self, strength):
+        pass
+"""
+
+
+@pytest.mark.slow
+def test_an_own_transform_draws_the_same_after_a_resume(own: Path, tmp_path: Path) -> None:
+    own.write_text(TRANSFORMS)
+    flags = ["--data.transform", "own_parts.Darken", "--data.num_workers", "0"]
+    seen = importlib.import_module("own_parts").seen
+    assert train(tmp_path / "whole", *flags, "--max_epochs", "2") == 0
+    whole = sorted(set(seen))
+    assert len(seen[0]) == 32 + 1
+    assert 2 * 2 * 64 <= len(whole) <= 2 * 2 * 64 + 1  # one more where the data is set up
+    seen.clear()
+    assert train(tmp_path / "parts", *flags) == 0
+    path = last_checkpoint(tmp_path / "parts")
+    again = ["--resume", str(path), "--max_epochs", "2", "--allow_changes"]
+    assert main([*SHORT, *again, "--allow_external_code"]) == 0
+    assert sorted(set(seen)) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("to_float", 1, r"makes torch.float32 \[1, 28, 28\] of an image torch.uint8 \[1, 28, 28\]"),
+        ("cut", 1, r"makes torch.uint8 \[1, 27, 28\] of an image"),
+        ("Needs", 2, "--data.transform own_parts.Needs: .*missing 1 required .* 'strength'"),
+        ("none", 2, "cannot import 'own_parts.none'"),
+    ],
+)
+def test_a_transform_that_does_not_fit_is_one_message(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int,
+    message: str,
+) -> None:  # fmt: skip
+    own.write_text(TRANSFORMS)
+    assert train(tmp_path, "--data.transform", f"own_parts.{name}") == code
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_transforms_own_fault_keeps_its_trace(own: Path, tmp_path: Path) -> None:
+    own.write_text(TRANSFORMS)
+    with pytest.raises(AttributeError, match="no_such"):
+        train(tmp_path, "--data.transform", "own_parts.faulty")
+
+
+@pytest.mark.slow
+def test_workers_and_batches_make_no_difference_to_a_transform(own: Path, tmp_path: Path) -> None:
+    own.write_text(TRANSFORMS)
+    found = []
+    for workers, batch_size in ((0, 64), (1, 64), (0, 32)):
+        flags = ["--data.transform", "own_parts.Darken", "--data.num_workers", str(workers)]
+        flags += ["--data.batch_size", str(batch_size), "--allow_external_code"]
+        data = build_data(configure(flags))
+        data.setup()
+        batches = [batch for batch, _ in zip(data.train_dataloader(), range(2), strict=False)]
+        found.append(torch.cat([images for images, *_ in batches]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0][:64], found[2])
