@@ -351,3 +351,58 @@ def test_workers_and_batches_make_no_difference_to_a_transform(own: Path, tmp_pa
         found.append(torch.cat([images for images, *_ in batches]))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0][:64], found[2])
+
+
+# ---- rates of parts -----------------------------------------------------------------------
+
+
+PARTS = """
+from torch import nn
+
+class TwoRates(nn.Module):
+    def __init__(self, num_classes: int, scale: float = 0.5, split: bool = True):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.ReLU())
+        self.head = nn.Linear(8, num_classes)
+        self.scale, self.split = scale, split
+    def forward(self, images):
+        return self.head(self.body(images))
+    def parameter_groups(self):
+        head = self.head.parameters() if self.split else []
+        return [
+            {"params": self.body.parameters(), "lr_scale": self.scale},
+            {"params": head},
+        ]
+"""
+
+
+@pytest.mark.slow
+def test_rates_of_parts_are_kept_through_a_resume(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(PARTS)
+    flags = ["--model", "own_parts.TwoRates", "--schedule", "constant", "--schedule.warmup", "0"]
+    assert train(tmp_path, *flags) == 0
+    path = last_checkpoint(tmp_path)
+    again = [*SHORT, "--resume", str(path), "--max_epochs", "2", "--allow_changes"]
+    again += ["--allow_external_code"]
+    for lr, rates in (("0.01", [0.01, 0.005]), ("0.03", [0.03, 0.015])):
+        assert (
+            main([*again, "--optimizer.lr", lr, "--max_epochs", f"{int(float(lr) * 100) + 1}"]) == 0
+        )
+        groups = read_checkpoint(path)["optimizer_states"][0]["param_groups"]
+        assert sorted({group["lr"] for group in groups}, reverse=True) == pytest.approx(rates)
+    again += ["--optimizer.backbone_lr_scale", "0.1", "--max_epochs", "9"]
+    capsys.readouterr()
+    assert main(again) == 1
+    assert "TwoRates has parameter_groups() of its own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_another_number_of_groups_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path) == 0
+    again = ["--resume", str(last_checkpoint(tmp_path)), "--max_epochs", "2", "--allow_changes"]
+    assert main([*SHORT, *again, "--optimizer.backbone_lr_scale", "0.1"]) == 1
+    assert "has groups of [4, 6] parameters, but this run's has" in capsys.readouterr().err
