@@ -6,7 +6,6 @@ there are.
 
 import copy
 import os
-import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from cli.chosen_classes import (
     show_names,
     without_others,
 )
-from cli.given_flags import check_bare, check_purpose
+from cli.given_flags import check_bare, check_purpose, joined
 from cli.parsing import (
     Configuration,
     Setting,
@@ -52,6 +51,7 @@ from cli.resume import (
     whole_checkpoint,
 )
 from cli.run_folder import is_rank_zero
+from cli.settings_together import check_recorded, check_together
 from datamodules import DATAMODULES
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.samplers import per_rank_batch_size
@@ -63,7 +63,6 @@ from lightning_modules.schedules import Schedule
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
          "enable_model_summary": False, "num_sanity_val_steps": 0,
          "max_time": None, "val_check_interval": None}  # fmt: skip
-TIME = re.compile(r"\d+:\d\d:\d\d:\d\d")  # as Lightning reads it
 
 
 def configure(argv: Sequence[str]) -> Configuration:
@@ -73,7 +72,7 @@ def configure(argv: Sequence[str]) -> Configuration:
         UsageError: Everything that is wrong, at once.
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
-    given = read_arguments(argv)
+    given = joined(read_arguments(argv), "callbacks")
     check_bare(given)
     given = [*read_files(given), *given]
     show_names(given)
@@ -173,6 +172,7 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
         lambda: build_callbacks(trial),
         lambda: check_interval(trial["checkpoint_every"]),
         lambda: check_together(trial),
+        lambda: check_recorded(trial),
         lambda: build_data(trial),
         lambda: check_batch_size(trial),
         lambda: check_strategy_of_frozen(trial),
@@ -195,53 +195,6 @@ def check_interval(text: str) -> None:
     """The time between checkpoints, unless the callback that writes them was deleted."""
     if "checkpoint" in CALLBACKS:
         resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
-
-
-def check_together(configuration: Configuration) -> None:
-    """Lengths that are no time, contradict each other or never end, and flags that need another.
-
-    Raises:
-        UsageError: All of them.
-    """
-    problems = [
-        f"--{name} must be a time as DD:HH:MM:SS, got {configuration[name]!r}"
-        for name in ("max_time", "val_check_interval")
-        if isinstance(configuration[name], str) and not TIME.fullmatch(configuration[name])
-    ]
-    nothing = [
-        f"--{name} {configuration[name]}"
-        for name in ("max_epochs", "max_steps", "limit_train_batches", "max_time")
-        if configuration[name] == 0 or configuration[name] == "00:00:00:00"
-    ]
-    if nothing and not (configuration["test_only"] or configuration["replay"]):
-        problems.append(
-            f"{' and '.join(nothing)}: nothing would be trained, so that random weights would be "
-            "tested; raise it, leave it out, or test a checkpoint by --test_only CHECKPOINT"
-        )
-    for unit in ("epochs", "steps"):
-        least, most = configuration[f"min_{unit}"], configuration[f"max_{unit}"]
-        if least is not None and most is not None and 0 < most < least:
-            problems.append(f"--min_{unit} {least} is more than --max_{unit} {most}")
-    if configuration["max_epochs"] == -1 and configuration["max_steps"] == -1:
-        problems.append(
-            "the schedule needs an end: give --max_epochs or --max_steps (--max_time is no end "
-            "that it could plan for)"
-        )
-    if is_outside(configuration["experiment"]):
-        problems.append(
-            f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
-        )
-    if configuration["logger"] == "wandb" and "wandb" not in CALLBACKS:
-        problems.append("--logger wandb needs callbacks/wandb_report.py, which is not in the table")
-    if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
-        problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")
-    if problems:
-        raise UsageError(problems)
-
-
-def is_outside(experiment: str | None) -> bool:
-    path = Path(experiment or "")
-    return path.is_absolute() or ".." in path.parts
 
 
 def check_export_formats(configuration: Configuration) -> None:

@@ -19,7 +19,7 @@ from jsonargparse import ArgumentParser
 from cli.flags import ELSEWHERE, FLAGS, all_flags, plain_name
 from cli.problems import UsageError, did_you_mean, type_text
 from cli.ranges import fits, names_in, ranges, without_ranges
-from cli.yaml_settings import NotSettings, as_text, entries_of, faults, texts_of
+from cli.yaml_settings import NotSettings, as_text, entries_of, faults
 
 Configuration = dict[str, Any]
 
@@ -76,16 +76,7 @@ def read_arguments(argv: Sequence[str]) -> list[Setting]:
         settings.append(Setting(plain_name(name), value, "", is_bare))
     if problems:
         raise UsageError(problems)
-    return joined(settings, "callbacks")
-
-
-def joined(settings: Sequence[Setting], name: str) -> list[Setting]:
-    """Those of one name as one list, where the last of them stands."""
-    values = [one for s in settings if s.name == name for one in texts_of(s.value)]
-    last = max((at for at, s in enumerate(settings) if s.name == name), default=None)
-    kept = [s for at, s in enumerate(settings) if s.name != name or at == last]
-    is_list = len(values) > 1
-    return [replace(s, value=as_text(values)) if s.name == name and is_list else s for s in kept]
+    return settings
 
 
 def read_file(path: str) -> list[Setting]:
