@@ -45,13 +45,14 @@ from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
     deploy,
-    network_arguments,
     network_class,
     read_checkpoint,
-    typed_arguments,
 )
 from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
+from lightning_modules.first_batch import check_first_batch
 from lightning_modules.first_non_finite import find_first_non_finite
+from lightning_modules.losses import build_loss
+from lightning_modules.network_signature import build_network, network_arguments
 from lightning_modules.unsaved_values import check_everything_is_saved
 
 PROJECT = Path(__file__).resolve().parent
@@ -70,7 +71,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     normalisation = data.normalisation if data.kind == "image" else None
     with bad_arguments():
         arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
-        built = network(**typed_arguments(network, arguments | needless(configuration, arguments)))
+        built = build_network(network, arguments | needless(configuration, arguments))
     if data.kind == "text":
         data.initialise(built)
     model = deploy(built, data.kind, normalisation)
@@ -94,10 +95,12 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     }
     external = configuration["allow_external_code"]
     check_everything_is_saved(model, description, data.example_batch, external)
-    settings = {group: configuration[group] for group in ("optimizer", "schedule", "loss")}
+    settings = {group: configuration[group] for group in ("optimizer", "schedule")}
     settings["activation_checkpointing"] = activation_checkpointing
+    loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
-        return Classifier(model, data.train_targets, description, **settings)
+        criterion = build_loss(len(data.class_names), data.train_targets, **loss)
+        return Classifier(model, criterion, description, **settings)
 
 
 def build_trainer(
@@ -156,6 +159,7 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     trainer.print(start_line(configuration, model, trainer))
     if folder:
         trainer.print(f"run folder: {folder}")
+    check_first_batch(model, data.example_batch(), trainer.strategy)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
     except RuntimeError as error:
@@ -205,7 +209,7 @@ def run_test_only(
 ) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
     model.load_state_dict(checkpoint["state_dict"])
-    parts = build_callbacks(configuration, ["test_report"])
+    parts = build_callbacks(configuration | {"callbacks": []}, ["test_report"])
     trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
     trainer.test(model, datamodule=data, verbose=False)
     return 0

@@ -33,7 +33,9 @@ from datamodules.text_files import TextFiles
 from datamodules.text_layout import find_sources
 from datamodules.text_readers import Columns
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import deploy, network_arguments, network_class, resolve_class
+from lightning_modules.deployed import deploy, network_class, resolve_class
+from lightning_modules.losses import build_loss
+from lightning_modules.network_signature import network_arguments
 
 NUM_FOLDS = 10
 SEEDS = (0, 1, 2)
@@ -153,11 +155,10 @@ def train_and_test(data: TextDataModule, row: Row, seed: int) -> tuple[float, fl
     built = network(**network_arguments(network, data.network_arguments(), row.model))
     model = Classifier(
         deploy(built, "text", None),
-        data.train_targets,
+        build_loss(len(data.class_names), data.train_targets, **row.loss),
         {"class_names": data.class_names},
         row.optimizer,
         {"name": "cosine"},
-        row.loss,
     )
     trainer = pl.Trainer(
         accelerator="cpu",

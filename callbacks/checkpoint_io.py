@@ -3,11 +3,13 @@
 import contextlib
 import errno
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -20,22 +22,29 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
         Args:
             storage_options: "keep" is where the file that is replaced goes to; "errors" is a list
-                that receives an OSError in its place, for callers that meet other ranks at a
+                that receives an error in its place, for callers that meet other ranks at a
                 barrier afterwards.
 
         Raises:
             OSError: The folder cannot be written or the disk is full; nothing is left behind.
+            ValueError: A callback keeps what could not be read again.
         """
         options = storage_options or {}
         try:
             self.write(checkpoint, Path(path), options.get("keep"))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if "errors" not in options:
                 raise
             options["errors"].append(error)
 
     def write(self, checkpoint: dict[str, Any], path: Path, keep: Path | None) -> None:
         """Writes one file; the one it replaces is moved to `keep` only when the new one is safe."""
+        for name, state in checkpoint.get("callbacks", {}).items():
+            if strange := strange_type(state):
+                raise ValueError(
+                    f"callback {name} has {strange.__name__} in its state_dict(): a checkpoint "
+                    "holds tensors and plain values only (numbers, text, lists, dicts)"
+                )
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +68,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Loads to the CPU; anything but primitives and tensors is refused."""
         return torch.load(path, map_location=map_location or "cpu", weights_only=True)
+
+
+def strange_type(value: Any) -> type | None:
+    """The type of something that `load_checkpoint` would refuse."""
+    if type(value) in (dict, OrderedDict):
+        return next(filter(None, map(strange_type, [*value, *value.values()])), None)
+    if type(value) in (list, tuple):
+        return next(filter(None, map(strange_type, value)), None)
+    is_plain = value is None or type(value) in (bool, int, float, str, bytes)
+    return None if is_plain or isinstance(value, Tensor) else type(value)
 
 
 def reason(error: BaseException | None) -> str:

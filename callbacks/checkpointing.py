@@ -253,12 +253,14 @@ class Checkpointing(pl.Callback):
     def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
         """One file; a failure costs only this file until there have been too many."""
         assert self.folder is not None
-        errors: list[OSError] = []
+        errors: list[OSError | ValueError] = []
         options = {"errors": errors, "keep": self.folder / keep if keep else None}
         trainer.save_checkpoint(self.folder / name, storage_options=options)
         if not errors:
             self.failures = 0
             return
+        if isinstance(errors[0], ValueError):  # it would be no other the next time
+            raise errors[0]
         self.failures += 1
         text = f"{errors[0]}; the checkpoints written before are kept"
         if self.failures >= MAX_FAILURES:

@@ -30,8 +30,8 @@ FAULTS = {  # measurements in a row that must show it, and a remedy
 }
 
 
-# model, batch, device, tolerance, whether all must learn -> lines to print; raises ValueError
-ModelCheck = Callable[[nn.Module, Any, torch.device, float, bool], list[str]]
+# model, batch, device, tolerance, loss, whether all must learn -> lines to print; or ValueError
+ModelCheck = Callable[[nn.Module, Any, torch.device, float, nn.Module, bool], list[str]]
 
 
 class Layer(NamedTuple):
@@ -120,9 +120,10 @@ class GradientCheck(pl.Callback):
         if isinstance(wrapped, DistributedDataParallel):
             all_must_learn = not wrapped.find_unused_parameters
         if trainer.is_global_zero:
-            arguments = (pl_module.device, self.tolerance, all_must_learn)
+            model, batch, loss = pl_module.model, data.example_batch(), pl_module.criterion
+            how = pl_module.device, self.tolerance, loss, all_must_learn
             try:
-                for line in self.check_model(pl_module.model, data.example_batch(), *arguments):
+                for line in self.check_model(model, batch, *how):
                     pl_module.print(f"gradient check: {line}")
             except Exception as error:
                 failure = error

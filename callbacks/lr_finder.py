@@ -118,7 +118,7 @@ class LRFinder(pl.Callback):
         with contextlib.closing(batches):
             for lr, batch in zip(self.lrs, batches, strict=True):
                 for group in groups:
-                    group["lr"] = float(lr)
+                    group["lr"] = float(lr) * group.get("lr_scale", 1.0)
                 losses.append(sweep_step(trainer, pl_module, batch, scaler))
                 if has_diverged(losses, self.divergence_factor):
                     break

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from cli.checks import adapt_to_cpu, runs_on_cpu
+from lightning_modules.network_signature import STARTS
 
 OLDER_NAMES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 UNUSED = "ddp_find_unused_parameters_true"
@@ -99,7 +100,8 @@ def check_strategy_of_frozen(configuration: dict[str, Any]) -> None:
         )
 
 
-def needless(configuration: dict[str, Any], arguments: dict[str, Any]) -> dict[str, None]:
+def needless(configuration: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Pretrained weights of a network, where those of a checkpoint take their place."""
     starts_from = (configuration[name] for name in ("resume", "test_only", "replay"))
-    return {"weights": None} if "weights" in arguments and any(starts_from) else {}
+    is_loaded = any(starts_from)
+    return {name: value for name, value in STARTS.items() if is_loaded and name in arguments}

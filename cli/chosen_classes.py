@@ -1,27 +1,35 @@
 """Which classes a run is made of: by name, and which flags their constructors give."""
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+from torch import nn
+
 from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
-from cli.flags import NAMED_GROUPS
-from cli.parsing import ClassGroup, Setting, last_value
+from cli.flags import NAMED_GROUPS, all_flags
+from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
 from cli.problems import did_you_mean
+from cli.yaml_settings import texts_of
 from datamodules import DATAMODULES
-from lightning_modules.deployed import DATA_DETERMINED, resolve_class
-from lightning_modules.losses import ClassificationLoss
+from lightning_modules.deployed import network_class, resolve_class
+from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional
+from lightning_modules.network_signature import NAMES, names_from_data, signature_of
 from lightning_modules.networks import NETWORKS
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
-DEFAULTS = {"model": "small_cnn", "data": "digits"}
-# names, and what of a constructor is no flag
-TABLES: dict[str, tuple[dict[str, str], frozenset[str]]] = {
-    "model": (NETWORKS, DATA_DETERMINED),
-    "data": (DATAMODULES, frozenset({"seed"})),
+DEFAULTS = {"model": "small_cnn", "data": "digits", "loss": "cross_entropy"}
+CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a word begins
+TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES, "loss": LOSSES}
+FIND: dict[str, Callable[[str, bool], Callable[..., Any]]] = {
+    "model": network_class,
+    "data": lambda name, external: resolve_class(DATAMODULES.get(name, name), external),
+    "loss": loss_callable,
 }
 
 
@@ -34,7 +42,7 @@ def show_names(settings: Sequence[Setting]) -> None:
     asked = [key for key in NAMED_GROUPS if last_value(settings, f"{key}.name") == "help"]
     for key in asked:
         if key in TABLES:
-            print(catalogue(f"--{key}", TABLES[key][0]), end="")
+            print(catalogue(f"--{key}", TABLES[key]), end="")
         else:
             function: Callable[..., Any] = build_optimizer if key == "optimizer" else Schedule
             print(choices(f"--{key}", function), end="")
@@ -62,6 +70,42 @@ def preprocessing_of_weights(
     return [Setting("data.weights", weights, "")]
 
 
+def without_others(
+    settings: Sequence[Setting], groups: Sequence[ClassGroup]
+) -> tuple[list[Setting], list[str]]:
+    """Leaves out what a file says of another network, or data source, than the chosen one.
+
+    Only what the file's own one has and the chosen one has not: any other name is a mistake.
+
+    Returns:
+        The other settings, and a line for each file and group that names what was left out.
+    """
+    kept, notes = list(settings), []
+    types = known_types(build_parser(groups, DEFAULTS))
+    for key in [group.key for group in groups if group.key in NAMED_GROUPS]:
+        chosen = last_value(settings, f"{key}.name") or DEFAULTS.get(key)
+        foreign = [s for s in settings if s.source and s.name.startswith(f"{key}.")]
+        foreign = [s for s in foreign if s.name not in types]
+        for source in dict.fromkeys(s.source for s in foreign):
+            until = max(at for at, s in enumerate(settings) if s.source == source) + 1
+            own = last_value(settings[:until], f"{key}.name") or DEFAULTS.get(key)
+            if own is None or own == chosen:
+                continue
+            own_name = Setting(f"{key}.name", own, source)
+            permission = [s for s in settings if s.name == "allow_external_code"]
+            own_groups = [g for g in class_groups([*permission, own_name])[0] if g.key == key]
+            known = known_types(build_parser(own_groups, DEFAULTS))
+            others = [s for s in foreign if s.source == source and s.name in known]
+            kept = [s for s in kept if s not in others]
+            if others:
+                names = ", ".join(dict.fromkeys(s.name for s in others))
+                notes.append(
+                    f"left out, as --{key} {chosen} has no such settings: {names} ({source} is of "
+                    f"{key} {own})"
+                )
+    return kept, notes
+
+
 def meant_by(key: str, name: str) -> str:
     """What somebody may want who gives a file, or a network of torchvision, as a name."""
     if name.endswith(".py"):
@@ -79,27 +123,83 @@ def meant_by(key: str, name: str) -> str:
 def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
     """The classes whose constructors give flags, and what is wrong with the chosen names."""
     external = last_value(settings, "allow_external_code") == "true"
-    groups, problems = [], []
-    for key, (table, skip) in TABLES.items():
+    found, problems = {}, []
+    for key, table in TABLES.items():
         name = last_value(settings, f"{key}.name") or DEFAULTS[key]
         if name not in table and ("." not in name or "/" in name):
             near = meant_by(key, name) or did_you_mean(name, table)
             problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
             continue
         try:
-            found = resolve_class(table.get(name, name), external)
+            found[key] = FIND[key](name, external)
         except ValueError as error:
             problems.append(f"--{key}: {error}")
-            continue
-        title = f"{key.title()} {name} (--{key} NAME)"
-        groups.append(ClassGroup(key, title, found, skip, tuple(table)))
-    from_data = frozenset({"num_classes", "train_targets"})
+    groups = []
+    for key, chosen in found.items():
+        name = last_value(settings, f"{key}.name") or DEFAULTS[key]
+        title, skip = f"{key.title()} {name} (--{key} NAME)", frozenset({"seed"})
+        others: tuple[str, ...] = ()
+        if key == "model":
+            is_image = getattr(found.get("data"), "kind", "image") == "image"
+            skip, others = network_flags(chosen, is_image, settings, name)
+        if key == "loss":
+            skip = FROM_DATA if isinstance(chosen, type) else positional(chosen)
+        groups.append(ClassGroup(key, title, chosen, skip, tuple(TABLES[key]), others))
     groups += [
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
         ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
-        ClassGroup("loss", "Loss", ClassificationLoss, from_data),
     ]
     for key, path in CALLBACKS.items():
         title = f"Callback {key.replace('_', ' ')}"
         groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
+    own, wrong = own_callback_groups(own_callbacks(last_value(settings, "callbacks")), external)
+    return groups + own, problems + wrong
+
+
+def own_callbacks(paths: str | Sequence[str] | None) -> list[tuple[str, str]]:
+    """The name of each of the user's callbacks, whose flags begin with it, and its path."""
+    paths = texts_of(paths) if isinstance(paths, str) else paths or []
+    words = ((CAPITAL.sub("_", path.rpartition(".")[2]).lower(), path) for path in paths)
+    return list(words)
+
+
+def own_callback_groups(
+    named: Sequence[tuple[str, str]], external: bool
+) -> tuple[list[ClassGroup], list[str]]:
+    """The flags of the user's own callbacks, and what is wrong with them."""
+    groups, problems = [], []
+    taken = {*CALLBACKS, *NAMED_GROUPS, *all_flags()}
+    for key, path in named:
+        try:
+            found = resolve_class(path, external)
+        except ValueError as error:
+            problems.append(f"--callbacks: {error}")
+            continue
+        if not issubclass(found, pl.Callback):
+            problems.append(f"--callbacks: {path!r} is no pytorch_lightning.Callback")
+        elif key in taken:
+            problems.append(
+                f"--callbacks: {path!r} would have the flags --{key}, which are taken; give the "
+                "class another name"
+            )
+        else:
+            groups.append(ClassGroup(key, f"Callback {path}", found, frozenset()))
+        taken.add(key)
     return groups, problems
+
+
+def network_flags(
+    network: Callable[..., nn.Module], is_image: bool, settings: Sequence[Setting], name: str
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What of a network's arguments is no flag, and what was given for its `**kwargs`."""
+    signature = signature_of(network)
+    skip = names_from_data(signature, is_image)
+    if not signature.is_open:
+        return skip, ()
+    of_data = {f"model.{alias}" for aliases in NAMES.values() for alias in aliases}
+    known = {"model.name", "model.checkpoint_activations", *of_data}
+    known |= {f"model.{argument}" for argument in signature.arguments}
+    # a file that is of another network means that one's settings
+    sources = {s.source for s in settings if s.name == "model.name" and s.value == name} | {""}
+    given = [s.name for s in settings if s.source in sources and s.name.startswith("model.")]
+    return skip, tuple(dict.fromkeys(one for one in given if one not in known))

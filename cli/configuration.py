@@ -6,7 +6,6 @@ there are.
 
 import copy
 import os
-import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +23,12 @@ from cli.chosen_classes import (
     DEFAULTS,
     class_groups,
     default_experiment,
+    own_callbacks,
     preprocessing_of_weights,
     show_names,
+    without_others,
 )
-from cli.given_flags import check_bare, check_purpose
+from cli.given_flags import check_bare, check_purpose, joined
 from cli.parsing import (
     Configuration,
     Setting,
@@ -51,9 +52,12 @@ from cli.resume import (
     wanted_settings,
     whole_checkpoint,
 )
+from cli.run_folder import is_rank_zero
+from cli.settings_together import check_recorded, check_together
 from datamodules import DATAMODULES
+from datamodules.image_datamodule import ImageDataModule
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import read_checkpoint, resolve_class
+from lightning_modules.deployed import read_checkpoint, resolve, resolve_class
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
@@ -61,7 +65,6 @@ from lightning_modules.schedules import Schedule
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
          "enable_model_summary": False, "num_sanity_val_steps": 0,
          "max_time": None, "val_check_interval": None}  # fmt: skip
-TIME = re.compile(r"\d+:\d\d:\d\d:\d\d")  # as Lightning reads it
 
 
 def configure(argv: Sequence[str]) -> Configuration:
@@ -71,7 +74,7 @@ def configure(argv: Sequence[str]) -> Configuration:
         UsageError: Everything that is wrong, at once.
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
-    given = read_arguments(argv)
+    given = joined(read_arguments(argv), "callbacks")
     check_bare(given)
     given = [*read_files(given), *given]
     show_names(given)
@@ -85,6 +88,7 @@ def configure(argv: Sequence[str]) -> Configuration:
             raise UsageError(refused)
         settings = settings_of(stored, str(checkpoint)) + given
     groups, problems = class_groups(settings)
+    settings, notes = without_others(settings, groups)
     settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
@@ -92,7 +96,8 @@ def configure(argv: Sequence[str]) -> Configuration:
         raise SystemExit(0)
     # where a name is wrong, its flags cannot be judged
     judged = {group.key for group in groups}
-    settings = [s for s in settings if s.name.partition(".")[0] not in DEFAULTS.keys() - judged]
+    chosen = DEFAULTS.keys() | dict(own_callbacks(last_value(settings, "callbacks"))).keys()
+    settings = [s for s in settings if s.name.partition(".")[0] not in chosen - judged]
     found = judge(parser, settings)
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
@@ -108,8 +113,10 @@ def configure(argv: Sequence[str]) -> Configuration:
         names = configuration["data"]["name"], configuration["model"]["name"]
         configuration["experiment"] = default_experiment(*names)
     if configuration["print_config"]:
-        print(to_yaml(configuration), end="")
+        print(*(f"# {note}\n" for note in notes), to_yaml(configuration), sep="", end="")
         raise SystemExit(0)
+    if is_rank_zero():
+        print(*(f"{note}\n" for note in notes), sep="", end="")
     return configuration
 
 
@@ -168,6 +175,7 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
         lambda: build_callbacks(trial),
         lambda: check_interval(trial["checkpoint_every"]),
         lambda: check_together(trial),
+        lambda: check_recorded(trial),
         lambda: build_data(trial),
         lambda: check_batch_size(trial),
         lambda: check_strategy_of_frozen(trial),
@@ -192,53 +200,6 @@ def check_interval(text: str) -> None:
         resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
 
 
-def check_together(configuration: Configuration) -> None:
-    """Lengths that are no time, contradict each other or never end, and flags that need another.
-
-    Raises:
-        UsageError: All of them.
-    """
-    problems = [
-        f"--{name} must be a time as DD:HH:MM:SS, got {configuration[name]!r}"
-        for name in ("max_time", "val_check_interval")
-        if isinstance(configuration[name], str) and not TIME.fullmatch(configuration[name])
-    ]
-    nothing = [
-        f"--{name} {configuration[name]}"
-        for name in ("max_epochs", "max_steps", "limit_train_batches", "max_time")
-        if configuration[name] == 0 or configuration[name] == "00:00:00:00"
-    ]
-    if nothing and not (configuration["test_only"] or configuration["replay"]):
-        problems.append(
-            f"{' and '.join(nothing)}: nothing would be trained, so that random weights would be "
-            "tested; raise it, leave it out, or test a checkpoint by --test_only CHECKPOINT"
-        )
-    for unit in ("epochs", "steps"):
-        least, most = configuration[f"min_{unit}"], configuration[f"max_{unit}"]
-        if least is not None and most is not None and 0 < most < least:
-            problems.append(f"--min_{unit} {least} is more than --max_{unit} {most}")
-    if configuration["max_epochs"] == -1 and configuration["max_steps"] == -1:
-        problems.append(
-            "the schedule needs an end: give --max_epochs or --max_steps (--max_time is no end "
-            "that it could plan for)"
-        )
-    if is_outside(configuration["experiment"]):
-        problems.append(
-            f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
-        )
-    if configuration["logger"] == "wandb" and "wandb" not in CALLBACKS:
-        problems.append("--logger wandb needs callbacks/wandb_report.py, which is not in the table")
-    if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
-        problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")
-    if problems:
-        raise UsageError(problems)
-
-
-def is_outside(experiment: str | None) -> bool:
-    path = Path(experiment or "")
-    return path.is_absolute() or ".." in path.parts
-
-
 def check_export_formats(configuration: Configuration) -> None:
     """The names of formats, unless the callback that exports was deleted or is off."""
     if "export" not in CALLBACKS or not configuration["export"]["enabled"]:
@@ -261,16 +222,29 @@ def build_data(configuration: Configuration) -> Any:
     """The datamodule; nothing is loaded yet."""
     arguments = dict(configuration["data"])
     name = arguments.pop("name")
-    data_class = resolve_class(DATAMODULES.get(name, name), configuration["allow_external_code"])
-    return data_class(**arguments, seed=configuration["seed"])
+    external = configuration["allow_external_code"]
+    data_class = resolve_class(DATAMODULES.get(name, name), external)
+    data: Any = data_class(**arguments, seed=configuration["seed"])
+    if isinstance(data, ImageDataModule) and data.transform is not None:
+        try:
+            transform = resolve(data.transform, external)
+            data.use_transform(transform() if isinstance(transform, type) else transform)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"--data.transform {data.transform}: {error}") from error
+    return data
 
 
 def build_callbacks(
-    configuration: Configuration, names: Collection[str] = CALLBACKS
+    configuration: Configuration, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The enabled callbacks by name, or some of them."""
+    """The enabled callbacks by name, the user's own last; or some of ours and all of these."""
+    own, external = (
+        dict(own_callbacks(configuration["callbacks"])),
+        configuration["allow_external_code"],
+    )
+    paths = {key: path for key, path in CALLBACKS.items() if names is None or key in names}
     return {
-        key: resolve_class(path)(**configuration[key])
-        for key, path in CALLBACKS.items()
-        if key in names and configuration[key]["enabled"]
+        key: resolve_class(path, external and key in own)(**configuration.get(key, {}))
+        for key, path in (paths | own).items()
+        if configuration.get(key, {}).get("enabled", True)
     }

@@ -14,7 +14,7 @@ MatmulPrecision = Literal["highest", "high", "medium"]
 CheckData = Literal["fast", "full", "off", False]  # YAML reads an unquoted off as False
 Profiler = Literal["simple", "advanced", "pytorch"]
 LoggerName = Literal["csv", "wandb", "tensorboard"]
-NAMED_GROUPS = ("model", "data", "optimizer", "schedule")  # chosen by name
+NAMED_GROUPS = ("model", "data", "optimizer", "schedule", "loss")  # chosen by name
 Seed = Annotated[int, "0 <= x <= 4294967295"]
 Positive = Annotated[int, ">= 1"]
 NotNegative = Annotated[int, ">= 0"]
@@ -54,6 +54,13 @@ FLAGS: dict[str, list[Flag]] = {
         ours("seed", Seed, 0, "seed of weights, splits, order, augmentation and dropout"),
         ours("experiment", str | None, None, "name of the runs' folder; default DATA-MODEL"),
         ours("runs_dir", str, "runs", "folder that holds all experiments"),
+        ours(
+            "callbacks",
+            list[str],
+            [],
+            "Lightning callbacks of your own by import path, may be repeated; --my_callback.ARG is "
+            "an argument of MyCallback",
+        ),
         ours("debug", bool, False, "show where in the code an error was raised"),
         ours("allow_external_code", bool, False, "allow class paths outside this project"),
     ],

@@ -1,10 +1,12 @@
 """What the words of a command line say together, before each is judged for itself."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cli.flags import NAMED_GROUPS
 from cli.parsing import Setting, last_value, read_arguments
 from cli.problems import UsageError
+from cli.yaml_settings import as_text, texts_of
 
 
 def is_on(argv: Sequence[str], name: str) -> bool:
@@ -15,9 +17,18 @@ def is_on(argv: Sequence[str], name: str) -> bool:
         return f"--{name}" in argv
 
 
+def joined(settings: Sequence[Setting], name: str) -> list[Setting]:
+    """Those of one name as one list, where the last of them stands."""
+    values = [one for s in settings if s.name == name for one in texts_of(s.value)]
+    last = max((at for at, s in enumerate(settings) if s.name == name), default=None)
+    kept = [s for at, s in enumerate(settings) if s.name != name or at == last]
+    is_list = len(values) > 1
+    return [replace(s, value=as_text(values)) if s.name == name and is_list else s for s in kept]
+
+
 def overridden(argv: Sequence[str]) -> list[str]:
     """A line for each flag that was given twice: the later one counts."""
-    given = [s for s in read_arguments(argv) if s.name != "config"]
+    given = [s for s in read_arguments(argv) if s.name not in ("config", "callbacks")]
     last = {setting.name: setting.value for setting in given}
     return [
         f"--{s.name} {s.value} gives way to {last[s.name]}, which was given later"

@@ -50,6 +50,7 @@ class ClassGroup:
     callable: Callable[..., Any]
     skip: frozenset[str]
     names: tuple[str, ...] = ()  # what else could be chosen in its place
+    others: tuple[str, ...] = ()  # given for its **kwargs, of which nothing says what they hold
 
 
 def read_arguments(argv: Sequence[str]) -> list[Setting]:
@@ -164,7 +165,10 @@ def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> A
             else group.add_function_arguments
         )
         skip: set[str | int] = set(class_group.skip)
-        add(class_group.callable, class_group.key, as_group=False, as_positional=False, skip=skip)
+        key, untyped = class_group.key, {"fail_untyped": False, "as_positional": False}
+        add(class_group.callable, key, as_group=False, skip=skip, **untyped)
+        for name in class_group.others:
+            group.add_argument(f"--{name}", type=Any, help="for its **kwargs")
     return parser
 
 

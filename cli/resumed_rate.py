@@ -52,7 +52,8 @@ def resumed_rate(
     schedule.load_state_dict(states[0])
     lr, before = config["optimizer"]["lr"], checkpoint["description"]["config"]["optimizer"]
     if lr != "auto" and config["optimizer"] != before:
-        schedule.base_lrs = [float(lr)]
+        (group, *_) = checkpoint["optimizer_states"][0]["param_groups"]
+        schedule.base_lrs = [float(lr) * group.get("lr_scale", 1.0)]
     schedule.base_lrs = schedule.base_lrs[:1]
     schedule.move_to(int(total - left))
     return float(states[0]["_last_lr"][0]), float(schedule.get_last_lr()[0])

@@ -85,6 +85,15 @@ def as_text(value: object) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
+def texts_of(value: str) -> list[str]:
+    """The texts of a list as it is given on the command line, or the one text."""
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return [value]
+    return [str(one) for one in found] if isinstance(found, list) else [value]
+
+
 def faults(entries: Sequence[Entry]) -> list[str]:
     """What stands more than once, nested or dotted, and what counts on the command line only."""
     lines: dict[str, list[int]] = {}

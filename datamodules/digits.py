@@ -29,6 +29,7 @@ class Digits(ImageDataModule):
         num_workers: Loader processes of each rank; None chooses by data and machine.
         seed: Seed of split, sample order and augmentation.
         crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
+        transform: Import path of your own augmentation, see ImageDataModule.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class Digits(ImageDataModule):
         num_workers: Annotated[int, ">= 0"] | None = None,
         seed: int = 0,
         crop_padding: Annotated[int, ">= 0"] = 2,
+        transform: str | None = None,
     ) -> None:
-        super().__init__(root, batch_size, num_workers, seed, crop_padding=crop_padding)
+        super().__init__(
+            root, batch_size, num_workers, seed, crop_padding=crop_padding, transform=transform
+        )
 
     def load(self) -> ImageSplits:
         images, targets = read_digits(self.find_file())

@@ -27,8 +27,13 @@ from datamodules.image_splits import (
 )
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
-from datamodules.sample_augmentation import SampleAugmentation
-from datamodules.samplers import EpochBatchSampler, EvaluationBatchSampler, SameBatches
+from datamodules.sample_augmentation import SampleAugmentation, Transform
+from datamodules.samplers import (
+    EpochBatchSampler,
+    EpochIndices,
+    EvaluationBatchSampler,
+    SameBatches,
+)
 from datamodules.splits import SPLITS, stratified_subset
 
 MAX_EXPORT_BATCH = 1024
@@ -54,6 +59,8 @@ class ImageDataModule(LazyLoading):
         affine_degrees: Largest random rotation, with a small shift and change of scale.
         color_jitter: Strength of random brightness, contrast, saturation and hue, 0 to 1.
         rand_augment: Magnitude of RandAugment, 0 to 30; 0 is off.
+        transform: Import path of your own augmentation: f(image uint8 [C,H,W], draws), or a class
+            of such that is built without arguments; see `sample_augmentation`.
         balanced_sampling: Draws training samples so that all classes come equally often.
         keep_duplicates: Leaves training images that val or test also hold in train.
         mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
@@ -82,6 +89,7 @@ class ImageDataModule(LazyLoading):
         affine_degrees: Annotated[float, "0 <= x <= 180"] = 0.0,
         color_jitter: Annotated[float, "0 <= x <= 1"] = 0.0,
         rand_augment: Annotated[int, "0 <= x <= 30"] = 0,
+        transform: str | None = None,
         balanced_sampling: bool = False,
         keep_duplicates: bool = False,
         mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
@@ -106,12 +114,17 @@ class ImageDataModule(LazyLoading):
         self.sample_augmentation = SampleAugmentation(
             random_resized_crop, affine_degrees, color_jitter, rand_augment
         )
+        self.transform = transform
         self.balanced_sampling = balanced_sampling
         self.keep_duplicates = keep_duplicates
         self.mean = mean
         self.std = std
         self.cache_dir = cache_dir
         self.notes: list[str] = []
+
+    def use_transform(self, transform: Transform) -> None:
+        """Hands in what `transform` leads to, which this package may not import by itself."""
+        self.sample_augmentation = replace(self.sample_augmentation, own=transform)
 
     @abstractmethod
     def load(self) -> ImageSplits:
@@ -127,8 +140,13 @@ class ImageDataModule(LazyLoading):
         return replace(splits, val=mixed(splits.val), test=mixed(splits.test))
 
     def setup(self, stage: str | None = None) -> None:
-        """Loads the data, which happens once, and looks whether every rank gets some."""
+        """Loads the data, which happens once, looks whether every rank gets some, and tries the
+        user's transform."""
         self.check_ranks({name: len(self.splits[name]) for name in SPLITS})
+        if self.sample_augmentation.own is not None:
+            ImageDataset(self.splits.train, self.seed, 0, self.sample_augmentation).__getitems__(
+                EpochIndices(0, np.arange(1))
+            )
 
     # ---- the data contract -------------------------------------------------------------
 
@@ -233,6 +251,8 @@ class ImageDataModule(LazyLoading):
 
     def train_dataloader(self) -> DataLoader:
         split = self.splits.train
+        if self.transform is not None and self.sample_augmentation.own is None:
+            raise ValueError(f"transform {self.transform!r} was not handed in: use_transform(...)")
         dataset = ImageDataset(
             split,
             self.seed,

@@ -4,6 +4,7 @@ workers or ranks, for any batch composition, and after a resume."""
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_OWN = np.uint64(0xD1B54A32D192ED03)  # any other odd number would do
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
@@ -20,6 +21,13 @@ def uniform_draws(seed: int, epoch: int, samples: np.ndarray, num_draws: int) ->
     steps = np.arange(1, num_draws + 1, dtype=np.uint64)
     bits = _mix(keys[:, None] + steps[None, :] * _GOLDEN)
     return ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32)  # the top 24 bits
+
+
+def own_draws(keys: np.ndarray, num_draws: int) -> np.ndarray:
+    """uint64 [N] keys -> float64 [N, num_draws] in [0, 1), independent of `uniform_draws`."""
+    steps = np.arange(1, num_draws + 1, dtype=np.uint64)
+    bits = _mix(_mix(keys ^ _OWN)[:, None] + steps[None, :] * _GOLDEN)
+    return (bits >> np.uint64(11)) * 2.0**-53  # the top 53 bits
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

@@ -11,12 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
 from lightning_modules.activation_checkpointing import checkpoint_activations
-from lightning_modules.losses import ClassificationLoss
 from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.run_length import steps_left
@@ -32,23 +30,21 @@ class Classifier(pl.LightningModule):
 
     Args:
         model: Raw inputs -> logits [N,K] (see `deployed`).
-        train_targets: int64 [M], for class weights.
+        criterion: Logits [N,K] and targets -> the loss of each sample [N].
         description: What a checkpoint must say so that a fresh process can rebuild the model;
             plain values only.
         optimizer: Arguments of `build_optimizer`.
         schedule: Arguments of `Schedule`.
-        loss: Arguments of `ClassificationLoss`.
         activation_checkpointing: Recomputes each block's activations in the backward pass.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        train_targets: np.ndarray,
+        criterion: nn.Module,
         description: Mapping[str, Any],
         optimizer: Mapping[str, Any],
         schedule: Mapping[str, Any],
-        loss: Mapping[str, Any],
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
@@ -58,7 +54,7 @@ class Classifier(pl.LightningModule):
         self.optimizer_arguments = dict(optimizer)
         self.schedule_arguments = dict(schedule)
         num_classes = len(self.class_names)
-        self.criterion = ClassificationLoss(num_classes, train_targets, **loss)
+        self.criterion = criterion
         self.train_counts = ClassificationCounts(num_classes)
         self.val_counts = ClassificationCounts(num_classes)
         self.test_counts = ClassificationCounts(num_classes)
@@ -66,6 +62,7 @@ class Classifier(pl.LightningModule):
         self.validated: dict[str, Any] = {"scores": {}}  # the last time: scores, step
         self.tested: dict[str, int | None] = {}  # place of the weights that were loaded for a test
         self.resumed_counts: dict[str, Tensor] | None = None
+        self.resumed_groups: list[int] | None = None  # sizes of the optimizer's groups
         self.optimizer_changed = False  # by a resumed run that asked for that
         name = self.optimizer_arguments.get("name", "adamw")
         lr = self.optimizer_arguments.get("lr", "auto")
@@ -210,13 +207,19 @@ class Classifier(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         fused = can_fuse(self.model, self.trainer.precision, bool(self.trainer.gradient_clip_val))
         optimizer = build_optimizer(self.model, fused, **self.optimizer_arguments)
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        if self.resumed_groups not in (None, sizes):
+            raise ValueError(
+                f"the checkpoint's optimizer has groups of {self.resumed_groups} parameters, but "
+                f"this run's has {sizes}: --optimizer.backbone_lr_scale and what the network's "
+                "parameter_groups() gives cannot be changed so on resume"
+            )
         self.configured_groups = [dict(group) for group in optimizer.param_groups]
         total_steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(total_steps):
             raise ValueError("the schedule needs an end: give --max_epochs or --max_steps")
         schedule = Schedule(optimizer, int(total_steps), **self.schedule_arguments)
-        if self.base_lr != schedule.base_lrs[0]:
-            schedule.set_base_lr(self.base_lr)
+        schedule.set_base_lr(self.base_lr)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
@@ -225,11 +228,14 @@ class Classifier(pl.LightningModule):
     def _apply_configured_optimizer(self) -> None:
         """Settings of this run over those that came with the checkpoint; not the moments."""
         fixed = ("params", "lr", "initial_lr")
+        peaks = [(schedule, schedule.peak_lr) for schedule in self._schedules()]
         for optimizer in self.trainer.optimizers:
             for group, configured in zip(
                 optimizer.param_groups, self.configured_groups, strict=True
             ):
                 group.update({k: v for k, v in configured.items() if k not in fixed})
+        for schedule, peak in peaks:  # each group's share of it may be another
+            schedule.set_base_lr(peak)
         if not self.lr_is_auto:
             self.set_base_lr(float(self.optimizer_arguments["lr"]))
 
@@ -267,5 +273,7 @@ class Classifier(pl.LightningModule):
             if description.get("scores"):
                 self.validated = {key: description.get(key) for key in ("scores", "global_step")}
             self.resumed_counts = checkpoint.get("train_counts")
+            for state in checkpoint["optimizer_states"][:1]:
+                self.resumed_groups = [len(group["params"]) for group in state["param_groups"]]
             before = description["config"].get("optimizer")
             self.optimizer_changed = before != self.description["config"].get("optimizer")

@@ -8,18 +8,16 @@ N batch, C channels, H height, W width, L tokens, K classes.
 """
 
 import importlib
-import inspect
 import pickle
-import typing
 import zipfile
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
 from preprocessing.reader import TOKENIZER, check_files
 
@@ -40,10 +38,6 @@ CONTENT: dict[str, Any] = {
         "config": dict,
     },
 }
-# network arguments whose values the data determines
-DATA_DETERMINED = frozenset(
-    {"num_classes", "in_channels", "image_size", "vocab_size", "max_length"}
-)
 
 
 class DeployedImages(nn.Module):
@@ -93,73 +87,45 @@ def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | Non
     raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
 
 
-def resolve_class(path: str, allow_external_code: bool = False) -> type:
-    """Imports the class at a dotted path, by default only from this project's packages.
+def resolve(path: str, allow_external_code: bool = False) -> Any:
+    """Imports what stands at a dotted path, by default only from this project's packages.
 
     Raises:
         ValueError: The path leads outside the project or to nothing.
     """
-    module_name, _, class_name = path.rpartition(".")
+    module_name, _, name = path.rpartition(".")
     if module_name.split(".")[0] not in PROJECT_PACKAGES and not allow_external_code:
         raise ValueError(
             f"{path!r} lies outside this project's packages ({', '.join(PROJECT_PACKAGES)}); "
             "to run code from elsewhere add --allow_external_code"
         )
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"cannot import {path!r}: {error}") from error
+
+
+def resolve_class(path: str, allow_external_code: bool = False) -> type:
+    """Likewise a class.
+
+    Raises:
+        ValueError: It is none, or as for `resolve`.
+    """
+    found = resolve(path, allow_external_code)
     if not isinstance(found, type):
         raise ValueError(f"{path!r} is not a class")
     return found
 
 
-def network_class(name: str, allow_external_code: bool = False) -> type[nn.Module]:
-    """The class behind a short name of `NETWORKS` or an import path."""
-    found = resolve_class(NETWORKS.get(name, name), allow_external_code)
-    if not issubclass(found, nn.Module):
-        raise ValueError(f"network {name!r} is not a torch.nn.Module")
-    return found
-
-
-def network_arguments(
-    network: type[nn.Module], from_data: Mapping[str, object], from_user: Mapping[str, object]
-) -> dict[str, Any]:
-    """Joins what the data determines with what the user chose, as the constructor asks.
-
-    Raises:
-        ValueError: The network needs a value that this data does not provide.
-    """
-    parameters = inspect.signature(network).parameters
-    arguments = {name: value for name, value in from_data.items() if name in parameters}
-    arguments |= from_user
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is parameter.empty and name not in arguments
-    ]
-    if missing:
+def network_class(name: str, allow_external_code: bool = False) -> Callable[..., nn.Module]:
+    """The class, or function that builds a module, behind a short name or an import path."""
+    found = resolve(NETWORKS.get(name, name), allow_external_code)
+    is_class = isinstance(found, type)
+    if not (issubclass(found, nn.Module) if is_class else callable(found)):
         raise ValueError(
-            f"network {network.__name__} needs {', '.join(missing)}, but this data provides only "
-            f"{', '.join(from_data)}; choose a network for this kind of data"
+            f"network {name!r} is not a torch.nn.Module, nor a function that builds one"
         )
-    return arguments
-
-
-def typed_arguments(network: type[nn.Module], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Turns the plain values of a checkpoint back into what the constructor is annotated with."""
-    hints = typing.get_type_hints(network.__init__)
-    typed = {}
-    for name, value in arguments.items():
-        hint = hints.get(name)
-        if isinstance(hint, type) and issubclass(hint, Enum) and isinstance(value, str):
-            value = hint[value]
-        elif isinstance(hint, type) and issubclass(hint, Path):
-            value = Path(value)
-        elif typing.get_origin(hint) is tuple:
-            value = tuple(value)
-        typed[name] = value
-    return typed
+    return found
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -240,9 +206,8 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     description = checkpoint["description"]
     network = network_class(description["network"]["name"], allow_external_code)
     arguments = dict(description["network"]["arguments"])
-    if "weights" in arguments:  # where training started from; the checkpoint's replace them
-        arguments["weights"] = None
-    built = network(**typed_arguments(network, arguments))
+    arguments |= {name: value for name, value in STARTS.items() if name in arguments}
+    built = build_network(network, arguments)
     module = deploy(built, description["kind"], description["normalisation"])
     weights = {
         name.removeprefix(STATE_PREFIX): value

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 MAX_SAMPLES = 8
 MAX_DIRECTIONS = 24  # where there are more parameters, neighbours share a direction
 MAX_SECONDS = 3.0  # for all directions; a slow model gets fewer of them
 STEP_SIZES = (1e-4, 1e-3, 1e-5, 1e-6)  # relative to the weights
 FLOOR = 1e-7  # slopes below it drown in rounding
+CROSS_ENTROPY = nn.CrossEntropyLoss()
 
 Inputs = Tensor | Sequence[Tensor]
 
@@ -30,6 +30,7 @@ def check_model(
     batch: tuple[Inputs, Tensor],
     device: torch.device,
     tolerance: float = 0.01,
+    criterion: nn.Module = CROSS_ENTROPY,
     all_must_learn: bool = False,
 ) -> list[str]:
     """Checks outputs, targets and gradients; leaves model and random state as they are.
@@ -39,6 +40,7 @@ def check_model(
         batch: Inputs and targets int64 [N].
         device: Where to compute; the CPU stands in for one without float64.
         tolerance: Relative difference that still counts as right.
+        criterion: Logits and targets -> the loss of each sample [N], or their mean.
         all_must_learn: Whether a parameter that gets no gradient is an error.
 
     Returns:
@@ -52,15 +54,18 @@ def check_model(
     inputs = [x[:MAX_SAMPLES].to(device) for x in inputs]
     targets = batch[1][:MAX_SAMPLES].to(device)
     with isolate_rng(), torch.enable_grad():
-        silent = check_connections(copy.deepcopy(model).to(device), inputs, targets)
+        criterion = copy.deepcopy(criterion).to(device)
+        silent = check_connections(copy.deepcopy(model).to(device), inputs, targets, criterion)
         if silent and all_must_learn:
             raise ValueError(no_gradient_on_ranks(silent))
         found = f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"
         lines = [found] if silent else []
-        double = frozen(copy.deepcopy(model).to(device).double())
+        double, criterion = frozen(copy.deepcopy(model).to(device).double()), criterion.double()
         try:
+            if criterion(double(*inputs), targets).dtype != torch.float64:
+                return [*lines, "finite differences skipped, the loss does not stay in float64"]
             wrong = wrong_gradients(
-                double, lambda: cross_entropy(double(*inputs), targets), tolerance
+                double, lambda: criterion(double(*inputs), targets).mean(), tolerance
             )
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
@@ -74,14 +79,16 @@ def check_model(
     return lines
 
 
-def check_connections(model: nn.Module, inputs: Sequence[Tensor], targets: Tensor) -> list[str]:
+def check_connections(
+    model: nn.Module, inputs: Sequence[Tensor], targets: Tensor, criterion: nn.Module
+) -> list[str]:
     """One backward in training mode: do shapes fit, which parameters get no gradient?"""
     for module in model.modules():
         # statistics stay frozen, which also keeps SyncBatchNorm from waiting for other ranks
         module.training = not isinstance(module, nn.modules.batchnorm._BatchNorm)
     logits = model(*inputs)
     check_outputs(logits, targets)
-    cross_entropy(logits.float(), targets).backward()
+    criterion(logits.float(), targets).mean().backward()
     return without_gradient(model)
 
 

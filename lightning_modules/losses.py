@@ -1,11 +1,108 @@
-"""Cross-entropy a sample, with label smoothing and class weights."""
+"""The loss of each sample: cross-entropy, or one of the user's own by its import path.
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+A loss is a function, or a class whose instances are called, of logits [N,K] and targets: int64 [N],
+or shares float32 [N,K] where mixup or CutMix is on. What a function takes beside these two, and
+what a class is built with, are flags.
+
+N batch, K classes, M training samples.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from lightning_modules.deployed import resolve
+
+LOSSES = {"cross_entropy": "lightning_modules.losses.ClassificationLoss"}
+FROM_DATA = frozenset({"num_classes", "train_targets"})
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class SampleLoss(nn.Module):
+    """Holds a loss to its contract.
+
+    Args:
+        name: Of the loss, for messages.
+        function: float [N,K] and targets -> [N].
+    """
+
+    def __init__(self, name: str, function: Loss) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """float [N,K] and int64 [N] (or float [N,K]) -> float32, or float64, [N].
+
+        Raises:
+            ValueError: The loss gives something else.
+        """
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses: Any = self.function(logits, targets)
+        if not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
+            found = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise ValueError(
+                f"loss {self.name} gives {found} for logits {list(logits.shape)} and targets "
+                f"{list(targets.shape)}; expected the loss of each sample, {[len(targets)]} (for a "
+                "mean over the batch: reduction='none'; for too many axes: squeeze(1))"
+            )
+        return losses
+
+
+def loss_callable(name: str, allow_external_code: bool = False) -> Callable[..., Any]:
+    """The class or function behind a short name of `LOSSES` or an import path.
+
+    Raises:
+        ValueError: It cannot be called with logits and targets.
+    """
+    found = resolve(LOSSES.get(name, name), allow_external_code)
+    if not callable(found) or not (isinstance(found, type) or len(positional(found)) == 2):
+        raise ValueError(f"{name!r} is no loss: expected f(logits, targets), or a class of such")
+    return found
+
+
+def positional(function: Callable[..., Any]) -> frozenset[str]:
+    """The names of a function's first two arguments, which are no flags."""
+    return frozenset([*inspect.signature(function).parameters][:2])
+
+
+def build_loss(
+    num_classes: int,
+    train_targets: np.ndarray,
+    name: str = "cross_entropy",
+    allow_external_code: bool = False,
+    **arguments: Any,
+) -> SampleLoss:
+    """Builds the loss.
+
+    Args:
+        num_classes: K; for a class that asks for it.
+        train_targets: int64 [M]; likewise.
+        name: cross_entropy or an import path.
+        allow_external_code: Whether that may lead outside of the project.
+        arguments: What else it takes.
+
+    Raises:
+        ValueError: A bad value, or a loss with weights, which no optimizer would see.
+    """
+    found = loss_callable(name, allow_external_code)
+    if not isinstance(found, type):
+        return SampleLoss(name, functools.partial(found, **arguments))
+    asked = inspect.signature(found).parameters.keys()
+    data = {"num_classes": num_classes, "train_targets": train_targets}
+    loss = SampleLoss(name, found(**{k: v for k, v in data.items() if k in asked}, **arguments))
+    if weights := [parameter.partition(".")[2] for parameter, _ in loss.named_parameters()]:
+        raise ValueError(
+            f"loss {name} has parameters ({', '.join(weights)}), which the optimizer of the "
+            "network does not train: make them buffers, or a part of the network"
+        )
+    return loss
 
 
 class ClassificationLoss(nn.Module):

@@ -95,11 +95,17 @@ class Schedule(LRScheduler):
         return self.name != "constant" and self.last_epoch < self.total_steps
 
     def set_base_lr(self, lr: float) -> None:
-        """Changes the peak rate of all groups and applies it to the current step."""
-        self.base_lrs: list[float | Tensor] = [lr] * len(self.base_lrs)
-        for group in self.optimizer.param_groups:
-            group["initial_lr"] = lr
+        """Changes the peak rate, times each group's `lr_scale`, and applies it to this step."""
+        groups = self.optimizer.param_groups
+        self.base_lrs: list[float | Tensor] = [lr * group.get("lr_scale", 1.0) for group in groups]
+        for group, base_lr in zip(groups, self.base_lrs, strict=True):
+            group["initial_lr"] = base_lr
         self._apply()
+
+    @property
+    def peak_lr(self) -> float:
+        """The peak rate of a group whose `lr_scale` is 1."""
+        return float(self.base_lrs[0]) / self.optimizer.param_groups[0].get("lr_scale", 1.0)
 
     def move_to(self, step: int) -> None:
         """Goes on as after that many steps of `total_steps`."""

@@ -10,7 +10,9 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import PackedImages
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import deploy, network_arguments, network_class
+from lightning_modules.deployed import deploy, network_class
+from lightning_modules.losses import build_loss
+from lightning_modules.network_signature import network_arguments
 
 
 def tiny_split(num_samples: int, seed: int, size: int = 8) -> PackedImages:
@@ -78,11 +80,10 @@ def tiny_classifier(
     }
     return Classifier(
         deploy(network_type(**arguments), data.kind, normalisation),
-        data.train_targets,
+        build_loss(len(data.class_names), data.train_targets, **loss or {}),
         description,
         {"lr": 1e-2} | (optimizer or {}),
         schedule or {"name": "constant", "warmup": 0.0},
-        loss or {},
     )
 
 

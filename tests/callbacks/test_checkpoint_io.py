@@ -6,8 +6,11 @@ import os
 import resource
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -115,3 +118,25 @@ def test_code_in_a_file_does_not_run(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Weights only load failed"):
         AtomicCheckpointIO().load_checkpoint(tmp_path / "a.ckpt")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        ({"a": [1, (2.0, None)], "b": torch.ones(2), "c": OrderedDict(d=b"x")}, None),
+        ({"a": np.float64(1)}, "float64"),
+        ({"a": [{"b": np.zeros(2)}]}, "ndarray"),
+        ({"a": Path("x")}, "Path"),
+    ],
+)
+def test_a_callbacks_state_that_could_not_be_read_again_is_refused(
+    tmp_path: Path, state: dict[str, Any], name: str | None
+) -> None:
+    path, checkpoint = tmp_path / "a.ckpt", {"callbacks": {"Mine": state}}
+    if name is None:
+        AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+        assert AtomicCheckpointIO().load_checkpoint(path)["callbacks"]["Mine"]["a"] == state["a"]
+        return
+    with pytest.raises(ValueError, match=rf"callback Mine has \w*{name} in its state_dict"):
+        AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+    assert not path.exists()

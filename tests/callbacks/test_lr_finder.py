@@ -465,3 +465,30 @@ def test_two_ranks_share_one_curve_and_one_rate(tmp_path: Path) -> None:
     )
     # BatchNorm sees half a batch on each rank, so one rank's curve is close, not equal
     assert first[1] == pytest.approx(one[1], rel=0.7)
+
+
+def test_each_group_keeps_its_share_of_the_rate(tmp_path: Path) -> None:
+    class Rates(pl.Callback):
+        def __init__(self) -> None:
+            self.seen: set[float] = set()
+
+        def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+            full, scaled = (trainer.optimizers[0].param_groups[n]["lr"] for n in (0, -1))
+            self.seen.add(round(scaled / full, 6))
+
+    finder, rates, swept = LRFinder(num_steps=12, min_batches=1), Rates(), set()
+
+    class Watched(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            full, scaled = (self.param_groups[n]["lr"] for n in (0, -1))
+            swept.add(round(scaled / full, 6))
+            return super().step(closure)
+
+    data = TinyImages(num_train=80)
+    settings = {"lr": "auto", "name": "sgd", "backbone_lr_scale": 0.1}
+    module = tiny_classifier(data, optimizer=settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lightning_modules.optimizers.SGD", Watched)
+        tiny_trainer(tmp_path, callbacks=[finder, rates]).fit(module, datamodule=data)
+    assert swept == {0.1}
+    assert rates.seen == {0.1}

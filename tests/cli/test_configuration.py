@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from callbacks import CALLBACKS
 from cli.configuration import configure
@@ -280,3 +281,70 @@ def test_a_run_that_trains_nothing_is_refused(arguments: list[str], message: str
 )  # fmt: skip
 def test_a_run_that_trains_little_is_not(arguments: list[str]) -> None:
     assert configure(arguments)
+
+
+@pytest.mark.parametrize("name", ["cifar10_resnet", "fashion_mnist", "image_folder"])
+def test_a_shipped_file_can_be_tried_with_another_network_and_other_data(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).parents[2] / "configs" / f"{name}.yaml"
+    for model in ("small_cnn", "cifar_resnet", "torchvision"):
+        found = configure(["--config", str(path), "--model", model, "--data", "digits"])
+        assert found["model"]["name"] == model
+        assert found["max_epochs"] != 15  # the rest of the file counts
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("left out, as --") and str(path) in line for line in lines)
+    assert any("data digits has no such settings: data." in line for line in lines)
+
+
+def test_one_line_names_what_a_file_says_of_another_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("model.stages: 3\nmodel.width: 5\nmodel.hidden_features: 9\n")
+    found = configure(["--config", str(file), "--model", "cifar_resnet"])
+    assert found["model"]["width"] == 5
+    assert capsys.readouterr().out == (
+        "left out, as --model cifar_resnet has no such settings: model.stages, "
+        f"model.hidden_features ({file} is of model small_cnn)\n"
+    )
+    with pytest.raises(SystemExit):
+        configure(["--config", str(file), "--model", "cifar_resnet", "--print_config"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("# left out, ")
+    assert "stages" not in yaml.safe_load(printed)["model"]
+
+
+def test_pretrained_weights_of_a_network_that_was_replaced_prepare_no_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = Path(__file__).parents[2] / "configs" / "resnet50_finetune.yaml"
+    arguments = ["--config", str(shipped), "--data.root", str(tmp_path), "--model", "small_cnn"]
+    assert configure(arguments)["data"]["weights"] is None
+    assert "model.architecture, model.weights (" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("", "--model.stages 3", "unknown setting --model.stages"),  # given here: an error
+        ("model: small_cnn", "--model.stages 3", "unknown setting --model.stages"),
+        ("model.stage: 3", "", "unknown setting --model.stage"),  # no network has it
+        ("model: cifar_resnet\nmodel.stages: 3", "", "unknown setting --model.stages"),
+    ],
+)
+def test_a_mistake_stays_one(tmp_path: Path, text: str, arguments: str, message: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    words = ["--config", str(tmp_path / "a.yaml"), "--model", "cifar_resnet", *arguments.split()]
+    with pytest.raises(UsageError, match=message):
+        configure(words)
+
+
+def test_a_later_file_may_choose_another_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text("model: small_cnn\nmodel.stages: 3\n")
+    (tmp_path / "b.yaml").write_text("model: cifar_resnet\nmodel.depth: 14\n")
+    files = ["--config", str(tmp_path / "a.yaml"), "--config", str(tmp_path / "b.yaml")]
+    assert configure(files)["model"]["depth"] == 14
+    assert "model.stages" in capsys.readouterr().out

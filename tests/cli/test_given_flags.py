@@ -2,7 +2,8 @@
 
 import pytest
 
-from cli.given_flags import is_on, overridden
+from cli.given_flags import is_on, joined, overridden
+from cli.parsing import read_arguments
 
 
 def test_a_flag_that_is_given_twice_is_told() -> None:
@@ -22,3 +23,17 @@ def test_a_flag_that_is_given_twice_is_told() -> None:
 )  # fmt: skip
 def test_a_switch_is_known_before_anything_else(line: str, expected: bool) -> None:
     assert is_on(line.split(), "debug") is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--callbacks a.B", ["a.B"]),
+        ("--callbacks a.B --seed 1 --callbacks c.D", ["1", "[a.B, c.D]"]),
+        ("--callbacks [a.B,c.D] --callbacks e.F", ["[a.B, c.D, e.F]"]),
+        ("--callbacks [] --seed 1", ["[]", "1"]),
+    ],
+)
+def test_callbacks_may_be_given_repeatedly(line: str, expected: list[str]) -> None:
+    assert [s.value for s in joined(read_arguments(line.split()), "callbacks")] == expected
+    assert overridden(line.split()) == []

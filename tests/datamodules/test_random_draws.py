@@ -1,6 +1,6 @@
 import numpy as np
 
-from datamodules.random_draws import sample_keys, uniform_draws
+from datamodules.random_draws import own_draws, sample_keys, uniform_draws
 
 
 def test_draws_are_uniform_and_independent():
@@ -25,3 +25,16 @@ def test_a_draw_belongs_to_seed_epoch_and_sample():
 def test_keys_do_not_collide():
     keys = [sample_keys(seed, epoch, np.arange(5000)) for seed in (0, 1) for epoch in range(4)]
     assert len(np.unique(np.concatenate(keys))) == 40_000
+
+
+def test_own_draws_are_uniform_and_others_than_those_of_the_batch() -> None:
+    keys = sample_keys(3, 1, np.arange(2000))
+    draws = own_draws(keys, 8)
+    assert draws.dtype == np.float64
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    np.testing.assert_array_equal(draws[5:7], own_draws(keys[5:7], 8))
+    np.testing.assert_allclose(np.histogram(draws, 10)[0], 1600, rtol=0.15)
+    others = uniform_draws(3, 1, np.arange(2000), 8)
+    together = np.corrcoef(np.concatenate([draws, others], axis=1).T)
+    assert np.abs(together - np.eye(16)).max() < 0.1

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.random_draws import sample_keys
+from datamodules.random_draws import own_draws, sample_keys
 from datamodules.sample_augmentation import SampleAugmentation
 
 KINDS = [
@@ -70,3 +70,19 @@ def test_inactive_by_default():
 def test_bad_values_are_reported_together():
     with pytest.raises(ValueError, match="--data.affine_degrees .*; --data.color_jitter .*got 2"):
         SampleAugmentation(affine_degrees=-1, color_jitter=2)
+
+
+def test_an_own_transform_comes_last_with_draws_of_its_sample() -> None:
+    def shift(image: torch.Tensor, draws: np.ndarray) -> torch.Tensor:
+        return image // 2 + int(100 * draws[0])
+
+    images, keys = noise(), sample_keys(0, 0, np.arange(6))
+    found = SampleAugmentation(own=shift)(images, keys, (16, 16))
+    expected = [
+        i // 2 + int(100 * d) for i, d in zip(images, own_draws(keys, 1)[:, 0], strict=True)
+    ]
+    np.testing.assert_array_equal(found.numpy(), np.stack(expected))
+    part = SampleAugmentation(own=shift)(images[4:], keys[4:], (16, 16))
+    assert torch.equal(part, found[4:])
+    both = SampleAugmentation(random_resized_crop=0.5, own=shift)(images, keys, (8, 8))
+    assert both.shape == (6, 3, 8, 8)

@@ -11,7 +11,6 @@ from torch import nn
 from lightning_modules.deployed import (
     DeployedImages,
     load_deployed,
-    network_arguments,
     network_class,
     read_checkpoint,
     resolve_class,
@@ -168,11 +167,6 @@ def test_class_paths_stay_inside_the_project() -> None:
         resolve_class("lightning_modules.networks.small_cnn.conv_stage")
     with pytest.raises(ValueError, match=r"is not a torch\.nn\.Module"):
         network_class("lightning_modules.metrics.ClassificationReport")
-
-
-def test_a_network_for_other_data_is_refused() -> None:
-    with pytest.raises(ValueError, match="SmallCNN needs in_channels, image_size, but this data"):
-        network_arguments(SmallCNN, {"num_classes": 2, "vocab_size": 10}, {})
 
 
 def test_too_small_images_are_refused() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lightning_modules.deployed import DeployedImages, DeployedText
 from lightning_modules.finite_differences import check_model, check_outputs, disagreement
+from lightning_modules.losses import SampleLoss
 
 CPU = torch.device("cpu")
 
@@ -246,3 +247,25 @@ def test_logits_and_targets_that_do_not_fit_are_one_clear_error(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         check_outputs(logits, torch.tensor(targets))
+
+
+def test_the_loss_that_trains_is_the_one_that_is_checked() -> None:
+    class WrongLoss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits):
+            return logits.square().sum(1)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient[:, None].expand(-1, 4)
+
+    wrong = SampleLoss("wrong", lambda logits, targets: WrongLoss.apply(logits))
+    assert check_model(in_own_dtype(Net()), batch(), CPU) == []
+    with pytest.raises(ValueError, match="the backward pass is wrong"):
+        check_model(in_own_dtype(Net()), batch(), CPU, criterion=wrong)
+
+
+def test_a_loss_that_rounds_to_float32_is_not_compared() -> None:
+    rounds = SampleLoss("rounds", lambda logits, targets: logits.float().square().sum(1))
+    (line,) = check_model(in_own_dtype(Net()), batch(), CPU, criterion=rounds)
+    assert line == "finite differences skipped, the loss does not stay in float64"

@@ -140,3 +140,19 @@ def test_state_goes_on_where_it_was(name: str) -> None:
 def test_all_bad_values_are_named_at_once() -> None:
     with pytest.raises(ValueError, match=r"schedule\.warmup .* got 1\.5; --schedule\.patience"):
         make("cosine", warmup=1.5, patience=-1)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_every_schedule_keeps_each_groups_share_of_the_rate(name: str) -> None:
+    groups = [
+        {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 2.0 * scale, "lr_scale": scale}
+        for scale in (1.0, 0.25)
+    ]
+    schedule = Schedule(torch.optim.SGD(groups), 100, name)
+    for lr in (2.0, 3.0):
+        schedule.set_base_lr(lr)
+        assert schedule.peak_lr == lr
+        step_to(schedule, schedule.last_epoch + 20)
+        schedule.observe(1.0)
+        full, quarter = (group["lr"] for group in schedule.optimizer.param_groups)
+        assert quarter == full / 4 > 0

@@ -1,0 +1,126 @@
+"""A network that does not fit is refused with one message, before anything is trained."""
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning.strategies import SingleDeviceStrategy
+from torch import Tensor, nn
+
+from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.first_batch import check_first_batch, described
+from lightning_modules.losses import SampleLoss
+
+CPU = SingleDeviceStrategy(torch.device("cpu"))
+IMAGES = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4) % 3
+
+
+class Answers(nn.Module):
+    """[N,1,2,2] -> whatever a function makes of logits [N,3]."""
+
+    def __init__(self, change: Callable[[Tensor, bool], Any]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 3))
+        self.change = change
+
+    def forward(self, images: Tensor) -> Any:
+        return self.change(self.layers(images), self.training)
+
+
+def module_of(network: nn.Module, kind: str = "image") -> Any:
+    deployed = DeployedText(network) if kind == "text" else DeployedImages(network, [0.5], [0.5])
+    description = {"network": {"name": "mine.Net"}}
+    return SimpleNamespace(
+        model=deployed,
+        criterion=SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none")),
+        description=description,
+        class_names=["a", "b", "c"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, _: (x, x), "with a tuple of float32 [4, 3], float32 [4, 3] to float32 [4, 1,"),
+        (lambda x, _: {"logits": x}, "with a dict of logits: float32 [4, 3] to"),
+        (lambda x, _: x[:, :2], "with float32 [4, 2] to"),
+        (lambda x, _: x[:1], "with float32 [1, 3] to"),
+        (lambda x, _: x.argmax(1), "with int64 [4] to"),
+        (lambda x, _: x.long(), "with int64 [4, 3] to"),
+        (lambda x, _: x.tolist(), "with a list of a list of float"),
+        (lambda x, _: None, "with NoneType to"),
+        (lambda x, training: (x, x) if training else x, "answers in training with a tuple"),
+        (lambda x, training: x if training else [x], "answers in evaluation with a list"),
+    ],
+)
+def test_an_answer_that_is_no_logits(change: Any, message: str) -> None:
+    text = r"network mine\.Net answers .*expected logits \[N,K\], one .* tensor \[4, 3\]"
+    with pytest.raises(ValueError, match=text) as caught:
+        check_first_batch(module_of(Answers(change)), IMAGES, CPU)
+    assert message in str(caught.value)
+
+
+def test_what_torch_refuses_is_one_message_with_its_place() -> None:
+    wrong = nn.Sequential(nn.Flatten(), nn.Linear(5, 3))
+    with pytest.raises(ValueError, match="mat1 and mat2 shapes") as caught:
+        check_first_batch(module_of(wrong), IMAGES, CPU)
+    assert "network mine.Net cannot take its first batch, float32 [4, 1, 2, 2]: " in str(
+        caught.value
+    )
+    in_own_line = Answers(lambda x, _: x.view(7))
+    with pytest.raises(ValueError, match=r"\(test_first_batch\.py, line \d+: .*x\.view\(7\)"):
+        check_first_batch(module_of(in_own_line), IMAGES, CPU)
+
+
+def test_a_network_for_other_inputs() -> None:
+    texts = (torch.zeros(4, 6, dtype=torch.int64), torch.full((4,), 6)), IMAGES[1]
+    text = r"first batch, int64 \[4, 6\], int64 \[4\]: .*takes 2 positional arguments"
+    with pytest.raises(ValueError, match=text):
+        check_first_batch(module_of(Answers(lambda x, _: x), "text"), texts, CPU)
+
+
+def test_a_fault_in_own_code_keeps_its_trace() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        check_first_batch(module_of(Answers(lambda x, _: x * (1 // 0))), IMAGES, CPU)
+    assert re.search(r"mine\.Net cannot take its first batch, float32", caught.value.__notes__[0])
+
+
+def test_a_loss_is_tried_too() -> None:
+    module = module_of(Answers(lambda x, _: x))
+    for function, message in (
+        (lambda x, y: x.mean(), r"loss own gives \[\] for logits \[4, 3\] and targets \[4\]"),
+        (lambda x, y: x.argmax(1).float(), "loss own has no gradient"),
+        (
+            lambda x, y: nn.functional.nll_loss(x, y[None], reduction="none"),
+            r"own cannot take its first batch, logits float32 \[4, 3\] and targets int64 \[4\]",
+        ),
+    ):
+        module.criterion = SampleLoss("own", function)
+        with pytest.raises(ValueError, match=message):
+            check_first_batch(module, IMAGES, CPU)
+    module.criterion = SampleLoss("own", lambda x, y: x[:, 0] / "a")
+    with pytest.raises(TypeError):  # a fault in own code keeps its trace
+        check_first_batch(module, IMAGES, CPU)
+
+
+def test_nothing_changes() -> None:
+    module = module_of(Answers(lambda x, _: x + torch.rand(1)))
+    module.model.network.layers.eval()
+    before = {name: value.clone() for name, value in module.model.state_dict().items()}
+    modes = [part.training for part in module.model.modules()]
+    state = torch.get_rng_state()
+    check_first_batch(module, IMAGES, CPU)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert modes == [part.training for part in module.model.modules()]
+    for name, value in module.model.state_dict().items():
+        assert torch.equal(value, before[name])
+    check_first_batch(module, (IMAGES[0][:1], IMAGES[1][:1]), CPU)  # too few for BatchNorm
+
+
+def test_words_for_what_is_packed() -> None:
+    assert (
+        described([torch.zeros(1), {"a": None}]) == "a list of float32 [1], a dict of a: NoneType"
+    )
