@@ -11,6 +11,7 @@ import torch
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.non_finite import NonFinite, NonFiniteError, are_finite
+from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -62,8 +63,7 @@ def test_one_rank_stops_all() -> None:
         reduce_boolean_decision=lambda found, all: decisions.append((found, all)) or True
     )
     trainer: Any = SimpleNamespace(strategy=strategy, current_epoch=0, global_step=5, scaler=None)
-    counts = SimpleNamespace(totals=torch.zeros(3))
-    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_counts=counts)
+    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=OutcomeBuffer(2))
     with pytest.raises(NonFiniteError):
         NonFinite().look(trainer, module)
     assert decisions == [(False, False)]

@@ -74,7 +74,7 @@ def test_predictions_and_confusion_matrix_are_logged(report: WandbReport, tmp_pa
     assert len(table.data) == 15
     assert table.columns == ["true", "predicted", "probability"]
     confusion = [row[1:] for row in run.logged["test/confusion_matrix"].data]
-    assert confusion == model.reports["test"].confusion.tolist()
+    assert confusion == model.reports["test"].outcomes.confusion().tolist()
 
 
 def test_samples_leave_the_machine_only_when_asked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -75,16 +76,17 @@ def test_evaluation_counts_every_sample_once(tmp_path: Path, batch_size: int) ->
     reference = TinyImages(batch_size=15)
     other = tiny_classifier(reference)
     tiny_trainer(tmp_path).test(other, datamodule=reference, verbose=False)
-    assert model.reports["test"].num_samples == 15
-    assert model.reports["test"].scalars() == pytest.approx(other.reports["test"].scalars())
-    assert (model.reports["test"].confusion == other.reports["test"].confusion).all()
+    assert model.reports["test"].outcomes.num_samples == 15
+    assert model.reports["test"].scalars == pytest.approx(other.reports["test"].scalars)
+    pairs, others = (m.reports["test"].outcomes.pairs() for m in (model, other))
+    np.testing.assert_array_equal(pairs, others)
 
 
 def test_the_sanity_check_leaves_no_counts(tmp_path: Path) -> None:
     data = TinyImages()
     model = tiny_classifier(data)
     tiny_trainer(tmp_path, num_sanity_val_steps=2).fit(model, datamodule=data)
-    assert model.reports["val"].num_samples == 15
+    assert model.reports["val"].outcomes.num_samples == 15
 
 
 def test_the_plateau_really_lowers_the_rate(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_a_checkpoint_rebuilds_the_model_in_itself(tmp_path: Path) -> None:
     images, _ = data.example_batch()
     assert torch.equal(load_deployed(checkpoint)(images), model.eval().model(images))
     scores = checkpoint["description"]["scores"]
-    assert scores["val/accuracy"] == pytest.approx(model.reports["val"].accuracy)
+    assert scores["val/accuracy"] == pytest.approx(model.reports["val"].scalars["accuracy"])
     assert checkpoint["description"]["global_step"] == 6
 
 
