@@ -14,16 +14,9 @@ import numpy as np
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
+from lightning_modules import metrics
 from lightning_modules.activation_checkpointing import checkpoint_activations
 from lightning_modules.losses import ClassificationLoss
-from lightning_modules.metrics import (
-    NEEDS_SCORES,
-    Report,
-    better_direction,
-    check_name,
-    monitored_names,
-    report,
-)
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from lightning_modules.run_length import steps_left
@@ -69,7 +62,7 @@ class Classifier(pl.LightningModule):
         self.train_outcomes = OutcomeBuffer(num_classes)
         self.val_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
         self.test_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, metrics.Report] = {}
         self.monitored: list[str] = []  # names that a callback or the schedule goes by
         self.validated: dict[str, Any] = {"scores": {}}  # the last time: scores, step
         self.tested: dict[str, int | None] = {}  # place of the weights that were loaded for a test
@@ -140,7 +133,7 @@ class Classifier(pl.LightningModule):
     @property
     def metric_names(self) -> list[str]:
         """Every name that can be monitored, known before training starts."""
-        return monitored_names(len(self.class_names))
+        return metrics.monitored_names(len(self.class_names))
 
     def check_monitor(self, group: str, monitor: str) -> Literal["min", "max"]:
         """Finds a misspelt metric before training instead of after the first epoch.
@@ -151,9 +144,9 @@ class Classifier(pl.LightningModule):
         Raises:
             ValueError: No step logs that name; the nearest one and all names are given.
         """
-        check_name(group, monitor, self.metric_names)
+        metrics.check_name(group, monitor, self.metric_names)
         self.monitored.append(monitor)
-        return better_direction(monitor)
+        return metrics.better_direction(monitor)
 
     def on_train_start(self) -> None:
         self._expect(self.val_outcomes, self.trainer.val_dataloaders)
@@ -194,9 +187,9 @@ class Classifier(pl.LightningModule):
             "scores": {f"val/{name}": value for name, value in scalars.items()},
             "global_step": self.global_step,
         }
-        if self.trainer.state.fn == "fit" and math.isfinite(scalars["loss"]):
+        if self.trainer.state.fn == "fit":
             for schedule in self._schedules():
-                schedule.observe(scalars["loss"])
+                schedule.observe(scalars[schedule.monitor.removeprefix("val/")])
 
     def on_test_start(self) -> None:
         self._expect(self.test_outcomes, self.trainer.test_dataloaders)
@@ -221,12 +214,12 @@ class Classifier(pl.LightningModule):
         if reason is None:
             return
         for name in self.monitored:
-            if name.rpartition("/")[2] in NEEDS_SCORES:
+            if name.rpartition("/")[2] in metrics.NEEDS_SCORES:
                 raise ValueError(f"{name} cannot be monitored with {reason}; choose another metric")
-        self.print(f"without {', '.join(sorted(NEEDS_SCORES))} for {reason}")
+        self.print(f"without {', '.join(sorted(metrics.NEEDS_SCORES))} for {reason}")
 
     def _log_report(self, split: str, outcomes: OutcomeBuffer) -> dict[str, float]:
-        found = self.reports[split] = report(outcomes.collect(self.device))
+        found = self.reports[split] = metrics.report(outcomes.collect(self.device))
         self._log_epoch({f"{split}/{name}": value for name, value in found.scalars.items()})
         return found.scalars
 
@@ -244,6 +237,8 @@ class Classifier(pl.LightningModule):
         if not math.isfinite(total_steps):
             raise ValueError("the schedule needs an end: give --max_epochs or --max_steps")
         schedule = Schedule(optimizer, int(total_steps), **self.schedule_arguments)
+        if schedule.is_watching:
+            schedule.mode = self.check_monitor("schedule", schedule.monitor)
         if self.base_lr != schedule.base_lrs[0]:
             schedule.set_base_lr(self.base_lr)
         return {
