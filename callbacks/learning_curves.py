@@ -42,10 +42,11 @@ def draw_learning_curves(metrics: Path, path: Path) -> None:
         axes = figure.add_subplot(num_rows, 3, index + 1)
         columns = ["lr"] if name == "lr" else [split + name for split in SPLITS]
         label = "learning rate" if name == "lr" else name.replace("_", " ")
-        for column in columns:
+        for number, column in enumerate(columns):
             points = [(int(r["epoch"]) + 1, float(r[column])) for r in rows if r.get(column)]
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=column)
+                (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3)
+                line.set(color=f"C{number}", label=column)
         axes.set(xlabel="epoch", ylabel=label, title=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if name == "lr":

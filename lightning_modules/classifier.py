@@ -149,7 +149,7 @@ class Classifier(pl.LightningModule):
         return metrics.better_direction(monitor)
 
     def on_train_start(self) -> None:
-        self._expect(self.val_outcomes, self.trainer.val_dataloaders)
+        self._expect("val", self.val_outcomes, self.trainer.val_dataloaders)
         if self.resumed_outcomes is not None and self.trainer.is_global_zero:  # those of all ranks
             self.train_outcomes.restore(self.resumed_outcomes)
         self.resumed_outcomes = None
@@ -175,7 +175,7 @@ class Classifier(pl.LightningModule):
         self._log_epoch({"lr": self.trainer.optimizers[0].param_groups[0]["lr"]})
 
     def on_validation_start(self) -> None:
-        self._expect(self.val_outcomes, self.trainer.val_dataloaders)
+        self._expect("val", self.val_outcomes, self.trainer.val_dataloaders)
 
     def on_validation_epoch_end(self) -> None:
         if self.trainer.sanity_checking:
@@ -192,7 +192,7 @@ class Classifier(pl.LightningModule):
                 schedule.observe(scalars[schedule.monitor.removeprefix("val/")])
 
     def on_test_start(self) -> None:
-        self._expect(self.test_outcomes, self.trainer.test_dataloaders)
+        self._expect("test", self.test_outcomes, self.trainer.test_dataloaders)
 
     def on_test_epoch_end(self) -> None:
         self._log_report("test", self.test_outcomes)
@@ -201,7 +201,7 @@ class Classifier(pl.LightningModule):
         if epoch is not None and step is not None:  # else Lightning logs at the end of the training
             self._log_epoch({"epoch": epoch, "step": step})
 
-    def _expect(self, outcomes: OutcomeBuffer, loader: object) -> None:
+    def _expect(self, split: str, outcomes: OutcomeBuffer, loader: object) -> None:
         """Says, before any of them is made, where the scores of an evaluation are not kept.
 
         Raises:
@@ -216,7 +216,8 @@ class Classifier(pl.LightningModule):
         for name in self.monitored:
             if name.rpartition("/")[2] in metrics.NEEDS_SCORES:
                 raise ValueError(f"{name} cannot be monitored with {reason}; choose another metric")
-        self.print(f"without {', '.join(sorted(metrics.NEEDS_SCORES))} for {reason}")
+        names = ", ".join(f"{split}/{name}" for name in sorted(metrics.NEEDS_SCORES))
+        self.print(f"without {names}: {reason}")
 
     def _log_report(self, split: str, outcomes: OutcomeBuffer) -> dict[str, float]:
         found = self.reports[split] = metrics.report(outcomes.collect(self.device))
