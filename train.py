@@ -28,11 +28,12 @@ from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
 from callbacks.step_log import StepLog
 from cli.adaptations import adapt, needless
-from cli.checks import ignore_stray_slurm
+from cli.checks import ignore_stray_slurm, set_matmul_precision
 from cli.configuration import build_callbacks, build_data, configure
 from cli.given_flags import is_on, overridden
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
+from cli.other_ranks import is_told_elsewhere
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, bad_arguments, is_message, tell
 from cli.provenance import findable, git_commit, library_versions, start_line, tested_line
@@ -49,6 +50,7 @@ from lightning_modules.deployed import (
     read_checkpoint,
     typed_arguments,
 )
+from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
 from lightning_modules.first_non_finite import find_first_non_finite
 from lightning_modules.unsaved_values import check_everything_is_saved
 
@@ -157,7 +159,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         trainer.print(f"run folder: {folder}")
     try:
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
-    except RuntimeError:
+    except RuntimeError as error:
+        if "find_unused_parameters=True" in str(error):  # DDP's own, which names none
+            raise ValueError(no_gradient_on_ranks(without_gradient(model.model))) from None
         steps = parts["non_finite"].failed_between if "non_finite" in parts else None
         if steps is None:
             raise
@@ -288,7 +292,7 @@ def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> in
     notes, debug = [ignore_stray_slurm()], is_on(argv, "debug")
     try:
         configuration = configure(argv)
-        notes += [*overridden(argv), *adapt(configuration)]
+        notes += [*overridden(argv), *adapt(configuration), set_matmul_precision(configuration)]
     except (UsageError, ValueError, OSError) as error:
         tell(error, debug)
         return 2
@@ -297,6 +301,8 @@ def run_safely(argv: Sequence[str], signals: StopSignals, held: ExitStack) -> in
     try:
         return run(configuration, signals, held)
     except Exception as error:
+        if is_told_elsewhere():
+            return 1
         if not is_message(error):
             raise
         tell(error, debug)

@@ -14,7 +14,7 @@ RAN = "ran"  # the file that hostile code would leave behind
 class Case:
     """`prepare` fills a fresh folder; `program` then runs inside it.
 
-    program: train, predict or export. refused: a success would be wrong.
+    program: train, predict or export. refused: a success would be wrong. works: a refusal would.
     """
 
     kind: str
@@ -23,6 +23,7 @@ class Case:
     arguments: tuple[str, ...]
     prepare: Callable[[Path], object]
     refused: bool = False
+    works: bool = False
 
 
 def nothing(folder: Path) -> None:

@@ -32,12 +32,13 @@ from benchmarks.bad_case import Case
 from benchmarks.bad_checkpoints import checkpoint_cases
 from benchmarks.bad_images import image_cases
 from benchmarks.bad_judge import fault_of, try_judge
+from benchmarks.bad_layouts import layout_cases
 from benchmarks.bad_settings import config_cases, flag_cases
 from benchmarks.bad_texts import text_cases
 
 PROJECT = Path(__file__).resolve().parents[1]
-KINDS = ("images", "folders", "tables", "texts", "archives", "flags", "configs", "checkpoints",
-         "bundles")  # fmt: skip
+KINDS = ("images", "folders", "tables", "texts", "layouts", "archives", "flags", "configs",
+         "checkpoints", "bundles")  # fmt: skip
 PROGRAMS = ("train", "predict", "export")
 LIMIT = 60.0  # seconds
 BASE = (
@@ -139,6 +140,7 @@ def all_cases(kinds: Sequence[str], folder: Path) -> Iterator[Case]:
     sources: list[tuple[set[str], Callable[[], Iterator[Case]]]] = [
         ({"images", "folders", "tables"}, lambda: image_cases(checkpoint)),
         ({"tables", "texts"}, text_cases),
+        ({"layouts"}, layout_cases),
         ({"archives"}, archive_cases),
         ({"flags"}, flag_cases),
         ({"configs"}, config_cases),

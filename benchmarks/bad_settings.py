@@ -26,9 +26,18 @@ OFTEN = {  # what Trainer reads in a special way
     "max_steps": ("0", "-2"),
     "accumulate_grad_batches": ("0", "1000"),
     "gradient_clip_val": ("0", "-1", "inf"),
-    "precision": ("8", "64", "16", "bf16-true"),
+    "precision": ("8", "64", "16", "bf16-true", "16-true", "64-true"),
     "accelerator": ("gpu", "tpu", "mps", "cuda", "cup"),
-    "strategy": ("ddp", "fsdp", "deepspeed", "dpd", "ddp_spawn"),
+    "strategy": ("ddp", "fsdp", "deepspeed_stage_2", "model_parallel", "dpd", "ddp_spawn"),
+    "float32_matmul_precision": ("high", "exact"),
+    "log_every_n_steps": ("0", "-1"),
+    "early_stopping.patience": ("auto", "never", "0"),
+    "gradient_clip_algorithm": ("norm",),
+    "loss.class_weights": ("[1,2]", "[-1,1,1,1,1,1,1,1,1,1]", "balanced"),
+    "export.formats": ("onxx", "int8", "all", ","),
+    "export.max_drop": ("-5", "nan"),
+    "wandb.log_bundle": ("maybe",),
+    "profiler": ("simple", "advanced", "pytorch", "none"),
     "num_nodes": ("0", "-1", "2"),
     "seed": ("-1", "99999999999999999999", "1.5"),
     "runs_dir": ("/proc/none", "/dev/null", "\0"),
@@ -49,7 +58,9 @@ OFTEN = {  # what Trainer reads in a special way
 
 OTHERS = (  # of predict.py and export.py
     "--top_k 0", "--threads -1", "--formats none", "--timeout x", "--max_drop x", "--batch_size 0",
-    "--fromat csv", "--format xml", "--output", "--min_agreement",
+    "--fromat csv", "--format xml", "--output", "--min_agreement", "--max_drop=-5",
+    "--min_agreement 1000", "--timeout inf", "--requested onxx", "--samples none", "--formats ,",
+    "--keep none", "--header maybe", "--skip_timing --fail_if_slower", "--separator ;;",
 )  # fmt: skip
 
 
@@ -113,7 +124,8 @@ CONTENTS = {
     "deep mappings": "{a: " * 5000, "a merge": "<<: {seed: 1}", "print": "print_config: true",
     "yes": "compile: yes", "infinity": "optimizer.lr: .inf", "not a number": "optimizer.lr: .nan",
     "a name with spaces": "'max epochs': 3", "an option in a name": "'seed=1 --runs_dir': x",
-    "help": "help: true",
+    "help": "help: true", "the same key nested and dotted": "optimizer: {lr: 1}\noptimizer.lr: 2",
+    "the same key short": "model: small_cnn\nmodel.name: bilstm",
 }  # fmt: skip
 
 

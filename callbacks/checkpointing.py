@@ -158,6 +158,18 @@ class Checkpointing(pl.Callback):
         found = self.find_best() if trainer.is_global_zero else None
         self.best_path = trainer.strategy.broadcast(found)
 
+    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+        """Where no batch came in time, the state is one between two steps; one rank alone saves."""
+        if not isinstance(exception, TimeoutError) or trainer.world_size > 1:
+            return
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        done = progress.current.completed
+        is_between = trainer.training and progress.current.ready == done > 0
+        window_is_closed = done % trainer.accumulate_grad_batches == 0
+        if is_between and window_is_closed and not self._is_off(trainer):
+            progress.increment_ready()  # the batch that was waited for
+            self._save(trainer)
+
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.signals is not None:
             self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)

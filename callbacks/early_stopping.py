@@ -58,6 +58,9 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         )
 
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        # where validations go by the clock the Trainer lacks this number; Lightning asks for it
+        if getattr(trainer, "val_check_interval", None) is None:
+            self._check_on_train_epoch_end = False
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             direction = pl_module.check_monitor("early_stopping", self.monitor)

@@ -22,6 +22,12 @@ class EMA(WeightAveraging):
             raise ValueError(f"--ema.decay must be between 0 and 1, got {decay}")
         super().__init__(avg_fn=partial(moving_average, decay))
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        # made in float32, before Lightning converts the weights; fewer bits would never move
+        if self._average_model is not None and trainer.precision == "64-true":
+            self._average_model.double()
+
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
@@ -43,4 +49,4 @@ def moving_average(
     if not average.is_floating_point():
         return current  # counters such as BatchNorm's number of batches
     rising = (1 + int(num_averaged)) / (10 + int(num_averaged))
-    return torch.lerp(current, average, min(decay, rising))
+    return torch.lerp(current.to(average.dtype), average, min(decay, rising))

@@ -90,6 +90,8 @@ class ExactResume(pl.Callback):
                 self.metrics.restore(self.loaded["metrics"] or table)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_rank > 0:  # weights are alike by now; dropout must not be
+            torch.manual_seed(rank_seed(torch.initial_seed(), trainer.global_rank))
         if self.loaded is None:
             return
         if self.metrics is not None and self.loaded["metrics"]:
@@ -207,6 +209,11 @@ def set_between_steps(loops: dict[str, Any], position: int) -> None:
         counts["completed"] -= 1
     for counts in epochs.values():
         counts["processed"] = counts["completed"]
+
+
+def rank_seed(seed: int, rank: int) -> int:
+    """A seed for each rank, far from those of other runs."""
+    return int(np.random.SeedSequence((seed, rank)).generate_state(1, np.uint64)[0])
 
 
 def random_states(trainer: pl.Trainer) -> list[dict[str, Any]]:

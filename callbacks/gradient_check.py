@@ -16,7 +16,10 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
+from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
+from torch._dynamo import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
 
 WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
@@ -27,8 +30,8 @@ FAULTS = {  # measurements in a row that must show it, and a remedy
 }
 
 
-# model, batch, device, tolerance -> lines to print; raises ValueError
-ModelCheck = Callable[[nn.Module, Any, torch.device, float], list[str]]
+# model, batch, device, tolerance, whether all must learn -> lines to print; raises ValueError
+ModelCheck = Callable[[nn.Module, Any, torch.device, float, bool], list[str]]
 
 
 class Layer(NamedTuple):
@@ -92,14 +95,10 @@ class GradientCheck(pl.Callback):
         self.check_model = check_model
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.before_fit and trainer.global_step == 0:
+            self.compare(trainer, pl_module)
         if not trainer.is_global_zero:
             return  # rank 0 works alone: no collective may follow
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        check = self.check_model if self.before_fit and trainer.global_step == 0 else None
-        if check is not None and data is not None:
-            batch = data.example_batch()
-            for line in check(pl_module.model, batch, pl_module.device, self.tolerance):
-                pl_module.print(f"gradient check: {line}")
         # elsewhere a rank holds only a part of each weight
         self.measures = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
         if self.measures:
@@ -107,6 +106,31 @@ class GradientCheck(pl.Callback):
             self.optimizer_hooks = hooks
         if self.folder is not None and trainer.global_step > 0:
             drop_rows_from(self.folder / "gradients.csv", trainer.global_step)
+
+    def compare(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Checks the model on rank 0; where it is wrong, every rank ends.
+
+        Raises:
+            ValueError: It is.
+        """
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if self.check_model is None or data is None:
+            return
+        wrapped, failure, all_must_learn = trainer.strategy.model, None, False
+        if isinstance(wrapped, DistributedDataParallel):
+            all_must_learn = not wrapped.find_unused_parameters
+        if trainer.is_global_zero:
+            arguments = (pl_module.device, self.tolerance, all_must_learn)
+            try:
+                for line in self.check_model(pl_module.model, data.example_batch(), *arguments):
+                    pl_module.print(f"gradient check: {line}")
+            except Exception as error:
+                failure = error
+        told = trainer.strategy.broadcast(failure and str(failure))
+        if failure is not None:
+            raise failure
+        if told is not None:
+            raise ValueError(told)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
@@ -117,6 +141,10 @@ class GradientCheck(pl.Callback):
                 if isinstance(module, ACTIVATIONS):
                     hook = module.register_forward_hook(dead_units_hook(self.dead, name))
                     self.activation_hooks.append(hook)
+            if is_compiled(pl_module.model):  # there hooks stay in for good, or are never called
+                with trainer.precision_plugin.train_step_context():
+                    run_uncompiled(pl_module.model, batch[0])
+                self.remove_activation_hooks()
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: Any, optimizer: Any) -> None:
         if self.measures and trainer.global_step % self.every_n_steps == 0:
@@ -130,19 +158,24 @@ class GradientCheck(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        for hook in self.activation_hooks:
-            hook.remove()
-        step, self.step, self.activation_hooks = self.step, None, []
+        self.remove_activation_hooks()
+        step, self.step = self.step, None
         if step is not None and step.columns:
             self.report(trainer, pl_module, trainer.global_step - 1, step.layers(self.dead))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        for hook in self.optimizer_hooks + self.activation_hooks:
+        self.remove_activation_hooks()
+        for hook in self.optimizer_hooks:
             hook.remove()
-        self.optimizer_hooks, self.activation_hooks = [], []
+        self.optimizer_hooks = []
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         self.on_train_end(trainer, pl_module)
+
+    def remove_activation_hooks(self) -> None:
+        for hook in self.activation_hooks:
+            hook.remove()
+        self.activation_hooks = []
 
     def report(
         self, trainer: pl.Trainer, pl_module: Any, step: int, layers: Sequence[Layer]
@@ -216,6 +249,24 @@ class StepNorms:
             layers.append(Layer(layer, gradient, clipped, change / size if size else math.nan))
         dead_layers = zip(dead, shares.tolist(), strict=True)
         return layers + [Layer(name, dead_share=share) for name, share in dead_layers]
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile runs the model or a part of it."""
+    return any(
+        module._compiled_call_impl is not None or isinstance(module, OptimizedModule)
+        for module in model.modules()
+    )
+
+
+@torch.no_grad()
+def run_uncompiled(model: nn.Module, inputs: Any) -> None:
+    """One forward pass for the hooks' sake; random state and buffers stay as they are."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with isolate_rng(), torch.compiler.set_stance("force_eager"):
+        _ = model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+    for buffer, value in buffers:
+        buffer.copy_(value)
 
 
 def norms(tensors: list[Any]) -> Tensor:

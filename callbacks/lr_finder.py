@@ -220,7 +220,7 @@ def own_batches(loader: Any, epoch_length: int, num_batches: int) -> Generator[A
     """
     sampler = copy.deepcopy(loader.batch_sampler, {id(loader.dataset): loader.dataset})
     epochs = (itertools.islice(sampler, epoch_length) for _ in itertools.count())
-    yield from DataLoader(
+    own = DataLoader(
         loader.dataset,
         batch_sampler=list(itertools.islice(itertools.chain.from_iterable(epochs), num_batches)),
         collate_fn=loader.collate_fn,
@@ -230,6 +230,7 @@ def own_batches(loader: Any, epoch_length: int, num_batches: int) -> Generator[A
         prefetch_factor=loader.prefetch_factor,
         generator=torch.Generator(),
     )
+    yield from getattr(loader, "watched", iter)(own)
 
 
 def sweep_step(

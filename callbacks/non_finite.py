@@ -72,7 +72,7 @@ class NonFinite(pl.Callback):
             raise NonFiniteError(
                 f"{reason} in epoch {trainer.current_epoch}, between steps {self.good_step} and "
                 f"{trainer.global_step}; checkpoints written before are kept. Try a lower "
-                "--optimizer.lr or --gradient_clip_val 1.0"
+                f"--optimizer.lr or --gradient_clip_val 1.0{safer_precision(trainer.precision)}"
             )
         self.good_step = trainer.global_step
 
@@ -82,6 +82,15 @@ class NonFinite(pl.Callback):
             self.peak_scale = scale
         self.last_scale = scale
         return scale <= self.peak_scale / 2**MAX_SKIPPED
+
+
+def safer_precision(precision: str) -> str:
+    """Advice where numbers are short; "16-true" moreover scales no loss, and loses gradients."""
+    if precision in ("32-true", "64-true"):
+        return ""
+    other = "16-mixed, bf16-true" if precision == "16-true" else "bf16-mixed"
+    others = "32-true" if precision == "bf16-mixed" else f"{other} or 32-true"
+    return f", or --precision {others} instead of {precision}"
 
 
 def are_finite(tensors: list[Tensor]) -> bool:

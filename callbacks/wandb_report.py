@@ -119,7 +119,10 @@ class WandbReport(pl.Callback):
             self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
-        self.finish(exit_code=1)
+        code = exception.code if isinstance(exception, SystemExit) else 1
+        if self.run is not None and code != 1:  # asked to stop; the run can be gone on with
+            self.run.mark_preempting()
+        self.finish(exit_code=int(code or 0))
 
     def upload(self, bundle: Path) -> None:
         """Makes the bundle's own files an artifact, if that is wanted; nothing else beside them."""

@@ -12,6 +12,7 @@ from pytorch_lightning.strategies import StrategyRegistry
 from cli.problems import did_you_mean
 
 GPU_NAMES = ("gpu", "cuda")
+SHARDING = ("fsdp", "deepspeed", "model_parallel")  # what their names begin with
 
 
 def check_machine(configuration: dict[str, Any]) -> list[str]:
@@ -26,9 +27,16 @@ def check_machine(configuration: dict[str, Any]) -> list[str]:
 
 def check_strategy(strategy: str) -> list[str]:
     available = StrategyRegistry.available_strategies()
-    known = ["auto", *(name for name in available if "spawn" not in name)]
+    known = ["auto"]
+    known += [n for n in available if "spawn" not in n and not n.startswith(SHARDING)]
     if strategy in known:
         return []
+    if strategy.startswith(SHARDING):
+        return [
+            f"--strategy {strategy} shards the weights over the devices, but checkpoints, "
+            "averaging and the checks of gradients need them whole: use ddp, and for less memory "
+            "--precision bf16-mixed or --model.checkpoint_activations true"
+        ]
     if strategy in available:
         return [
             f"--strategy {strategy} is left out on purpose: spawned processes cannot take over a "
@@ -165,6 +173,21 @@ def ignore_stray_slurm() -> str | None:
     return None
 
 
+def set_matmul_precision(configuration: dict[str, Any]) -> str | None:
+    """Applies --float32_matmul_precision; says where its default leaves tensor cores unused."""
+    wanted, precision = configuration["float32_matmul_precision"], configuration["precision"]
+    torch.set_float32_matmul_precision(wanted)
+    is_gpu = configuration["accelerator"] in ("auto", *GPU_NAMES) and torch.cuda.is_available()
+    if wanted != "highest" or precision not in (None, "32-true", "32") or not is_gpu:
+        return None
+    if torch.cuda.get_device_capability()[0] < 8:  # from Ampere on they multiply float32
+        return None
+    return (
+        "this GPU's tensor cores are not used in float32: --float32_matmul_precision high (TF32) "
+        "or --precision bf16-mixed is faster, and less exact"
+    )
+
+
 def adapt_to_cpu(configuration: dict[str, Any]) -> list[str]:
     """Replaces what needs a GPU where training runs without one; says each in a line."""
     accelerator = configuration["accelerator"]
@@ -174,7 +197,8 @@ def adapt_to_cpu(configuration: dict[str, Any]) -> list[str]:
     if configuration["sync_batchnorm"]:
         configuration["sync_batchnorm"] = False
         notes.append("SyncBatchNorm needs GPUs: each process keeps its own BatchNorm statistics")
-    if configuration["precision"] in ("16-mixed", "16"):
-        configuration["precision"] = "bf16-mixed"
-        notes.append("float16 needs a GPU: precision bf16-mixed is used instead")
+    if configuration["precision"] in ("16-mixed", "16", "16-true"):
+        other = "bf16-true" if configuration["precision"] == "16-true" else "bf16-mixed"
+        configuration["precision"] = other
+        notes.append(f"float16 needs a GPU: precision {other} is used instead")
     return notes

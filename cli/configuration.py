@@ -8,6 +8,7 @@ import copy
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from cli.problems import UsageError
 from cli.resume import (
     missing_data,
     newest_checkpoint,
+    slurm_job,
     unchangeable,
     wanted_settings,
     whole_checkpoint,
@@ -138,12 +140,13 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
         model = last_value(settings, "model.name") or DEFAULTS["model"]
         experiment = last_value(settings, "experiment") or default_experiment(data, model)
         runs_dir = last_value(settings, "runs_dir") or "runs"
-        try:
-            found = newest_checkpoint(runs_dir, experiment, wanted_settings(settings))
-        except FileNotFoundError:
-            if wanted == "auto":
-                raise
+        found, given = None, wanted_settings(settings)
+        if is_restarted:  # its own run, whatever others have begun since
+            with suppress(FileNotFoundError):
+                found = newest_checkpoint(runs_dir, experiment, given, slurm_job())
+        if found is None and wanted is None:
             return None  # the job was stopped before its first checkpoint
+        found = found or newest_checkpoint(runs_dir, experiment, given)
         wanted = str(found)
     if wanted is None or not Path(wanted).is_file():
         return wanted

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 Precision = Literal[
     "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "32", "16", "bf16", "64"
 ]
+MatmulPrecision = Literal["highest", "high", "medium"]
 CheckData = Literal["fast", "full", "off", False]  # YAML reads an unquoted off as False
 Profiler = Literal["simple", "advanced", "pytorch"]
 LoggerName = Literal["csv", "wandb", "tensorboard"]
@@ -60,9 +61,15 @@ FLAGS: dict[str, list[Flag]] = {
         Flag("accelerator", str, "auto", "auto, cpu, gpu, cuda, mps or tpu"),
         Flag("devices", int | str | list[int], "auto", "how many, which ones ([0,2]), or auto"),
         Flag("num_nodes", Positive, 1, "machines"),
-        Flag("strategy", str, "auto", "how devices work together: auto, ddp, fsdp, deepspeed, ..."),
+        Flag("strategy", str, "auto", "how devices work together: auto, ddp, ..."),
         Flag("precision", Precision | None, None, "number format of the computation"),
         Flag("sync_batchnorm", bool, False, "BatchNorm statistics over all devices"),
+        ours(
+            "float32_matmul_precision",
+            MatmulPrecision,
+            "highest",
+            "high, medium: faster on tensor cores",
+        ),
         ours("compile", bool, False, "torch.compile the network"),
     ],
     "Length": [

@@ -18,6 +18,10 @@ KNOWN: list[tuple[type[Warning], str, str]] = [
     (UserWarning, r"You're resuming from a checkpoint that ended before", r"pytorch_lightning\."),
     # A gradient scaler may skip the very first step; Lightning steps the schedule all the same.
     (UserWarning, r"Detected call of `lr_scheduler.step\(\)` before", r"torch\.optim\.lr_sch"),
+    # With fewer than five steps the profiler records all instead of three; nothing to act on.
+    (UserWarning, r"The PyTorch Profiler default schedule will be", r"pytorch_lightning\."),
+    # A short name of a precision; train.py's first line gives the whole one.
+    (UserWarning, r"`precision=\w+` is supported for historical reasons", r"lightning_fabric\."),
     # Lightning 2.6 still uses a name that torch renamed (Lightning-AI/pytorch-lightning#21294).
     (FutureWarning, r".*isinstance\(treespec, LeafSpec\)", r"pytorch_lightning\."),
     (DeprecationWarning, r".*isinstance\(treespec, LeafSpec\)", r"pytorch_lightning\."),

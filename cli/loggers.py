@@ -1,9 +1,19 @@
 """Where a run is logged and profiled, beside metrics.csv."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pytorch_lightning.profilers import (
+    AdvancedProfiler,
+    Profiler,
+    PyTorchProfiler,
+    SimpleProfiler,
+)
+
 from cli.parsing import Configuration
+from cli.run_folder import is_rank_zero
 
 
 def build_loggers(configuration: Configuration, folder: Path | None) -> list[Any]:
@@ -25,15 +35,31 @@ def build_loggers(configuration: Configuration, folder: Path | None) -> list[Any
     return loggers
 
 
-def build_profiler(name: str | None, folder: Path | None) -> Any:
+def build_profiler(name: str | None, folder: Path | None) -> Profiler | None:
     """Lightning's profiler of that name; it writes to the run folder."""
     if name is None:
         return None
-    from pytorch_lightning import profilers
+    if folder is None:
+        if is_rank_zero():
+            print("no profile: this run leaves no folder to write it to")
+        return None
+    if name == "pytorch":
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news
+        # named modules would be hooks, with which no copy of the module can be made
+        return OperatorProfiler(folder, "profile", record_module_names=False, acc_events=True)
+    kind = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}[name]
+    return kind(dirpath=folder, filename="profile")
 
-    kinds = {
-        "simple": profilers.SimpleProfiler,
-        "advanced": profilers.AdvancedProfiler,
-        "pytorch": profilers.PyTorchProfiler,
-    }
-    return kinds[name](dirpath=folder, filename="profile")
+
+class OperatorProfiler(PyTorchProfiler):
+    """Lightning's, which fails where a run ends before the first step that is recorded."""
+
+    def summary(self) -> str:
+        with suppress(AssertionError):
+            return super().summary()
+        return "nothing was recorded: the run was too short"
+
+    def teardown(self, stage: str | None) -> None:
+        with suppress(AssertionError):
+            super().teardown(stage)
+        self.profiler = None

@@ -5,6 +5,7 @@ import errno
 import linecache
 import os
 import sys
+import sysconfig
 import traceback
 import types
 import typing
@@ -97,15 +98,33 @@ def is_message(error: BaseException) -> bool:
     Others keep their trace: they are faults of this code, or of a network or data source that
     somebody is just writing.
     """
-    if isinstance(error, (UsageError, MisconfigurationException, OSError)):
+    if isinstance(error, UsageError):
         return True
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None or not isinstance(error, (ValueError, TypeError, RuntimeError)):
+    if isinstance(error, RuntimeError) and "deterministic implementation" in str(error):
+        return True
+    places = [(trace.f_code, line) for trace, line in traceback.walk_tb(error.__traceback__)]
+    if any(is_users(code) for code, _ in places):
         return False
-    file = trace.tb_frame.f_code.co_filename
-    is_ours = Path(file).resolve().is_relative_to(PROJECT) and "site-packages" not in file
+    if isinstance(error, (MisconfigurationException, OSError)):
+        return True
+    if not places or not isinstance(error, (ValueError, TypeError, RuntimeError)):
+        return False
+    code, line = places[-1]
     # a compiled function that fails has no frame of its own: look for the statement
-    is_raised = linecache.getline(file, trace.tb_lineno).lstrip().startswith("raise ")
-    return (is_ours and is_raised) or "deterministic implementation" in str(error)
+    is_raised = linecache.getline(code.co_filename, line).lstrip().startswith("raise ")
+    return is_ours(code.co_filename) and is_raised
+
+
+def is_users(code: types.CodeType) -> bool:
+    """Whether a frame is of somebody's own network, loss or data: outside of this project and of
+    the libraries, or what only a network or a dataset has."""
+    file = code.co_filename
+    if is_ours(file):
+        return code.co_name in ("forward", "__getitem__")
+    is_library = "-packages" in file or file.startswith(("<", sysconfig.get_path("stdlib")))
+    return not is_library
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is of this project; its environment may lie inside."""
+    return Path(file).resolve().is_relative_to(PROJECT) and "-packages" not in file

@@ -50,6 +50,30 @@ SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
 
 
+JOBS = "slurm_jobs"  # in a run folder: the jobs that have worked in it, one a line
+
+
+def slurm_job() -> str | None:
+    """This SLURM job, by which it is put back into the queue: JOB, or ARRAY_TASK."""
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '0')}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def note_job(run: Path) -> None:
+    """Writes down that this job has worked in a run folder."""
+    job = slurm_job()
+    if job is not None and job not in jobs_of(run):
+        with (run / JOBS).open("a", encoding="utf-8") as file:
+            file.write(f"{job}\n")
+
+
+def jobs_of(run: Path) -> list[str]:
+    """The jobs that have worked in a run folder."""
+    path = run / JOBS
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
+
+
 class DamagedCheckpoint(ValueError):
     """A checkpoint file is not whole."""
 
@@ -90,19 +114,24 @@ def whole_checkpoint(path: Path) -> tuple[Path, list[str]]:
     raise DamagedCheckpoint("; ".join(notes))
 
 
-def newest_checkpoint(runs_dir: str, experiment: str, wanted: Mapping[str, str]) -> Path:
+def newest_checkpoint(
+    runs_dir: str, experiment: str, wanted: Mapping[str, str], job: str | None = None
+) -> Path:
     """The newest checkpoint of the experiment's newest run that was started with these settings.
 
     Where no run has them all, the newest run's: `check_changes` then says what differs.
 
     Args:
         wanted: Setting -> value as text, those that were given.
+        job: Only runs in which this SLURM job has worked count.
 
     Raises:
         FileNotFoundError: No run has a checkpoint.
     """
     folder = Path(runs_dir, experiment)
     runs = sorted((path for path in folder.glob("*") if path.is_dir()), reverse=True)
+    if job is not None:
+        runs = [run for run in runs if job in jobs_of(run)]
     found = []
     for run in runs:
         files = [run / "checkpoints" / name for name in NEWEST_FIRST]

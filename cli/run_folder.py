@@ -9,7 +9,7 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_only
 
 from cli.parsing import Configuration, to_yaml
-from cli.resume import lock_run_folder
+from cli.resume import lock_run_folder, note_job
 
 ENVIRONMENT_NAME = "FOUNDRY_RUN_FOLDER"
 
@@ -61,6 +61,7 @@ def prepare_folder(configuration: Configuration, held: ExitStack) -> Path | None
     if folder and is_rank_zero():
         try:
             held.callback(os.close, lock_run_folder(folder))
+            note_job(folder)
             (folder / "config.yaml").write_text(to_yaml(configuration), encoding="utf-8")
         except OSError as error:
             raise OSError(

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from cli.other_ranks import is_told_elsewhere
+from cli.resume import slurm_job
 from cli.run_folder import is_rank_zero, shortest
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # the last on SLURM only
@@ -82,8 +84,10 @@ class StopSignals:
         """Says how to go on, and ends the process.
 
         Raises:
-            SystemExit: 130 after Ctrl-C, else 143.
+            SystemExit: 130 after Ctrl-C, else 143. On other ranks 0 where rank 0 ends as well:
+                after an error it would be killed, and end with 137.
         """
+        code = 130 if number == signal.SIGINT else 143
         if is_rank_zero():
             print(f"stopped by {signal.Signals(number).name}", file=sys.stderr)
             if checkpoint is None or not checkpoint.is_file():
@@ -94,7 +98,9 @@ class StopSignals:
                 print(f"go on with:\n  {command}", file=sys.stderr)
             if number == getattr(signal, "SIGUSR1", None):
                 requeue()
-        raise SystemExit(130 if number == signal.SIGINT else 143)
+        elif self.is_deferred or is_told_elsewhere():  # deferred, all ranks leave together
+            code = 0
+        raise SystemExit(code)
 
 
 def handled_signals() -> list[Any]:
@@ -105,9 +111,7 @@ def handled_signals() -> list[Any]:
 
 def requeue() -> None:
     """Puts this SLURM job back into the queue."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
-        job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '0')}"
+    job = slurm_job() or ""
     try:
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
         print(f"job {job} is back in the queue", file=sys.stderr)

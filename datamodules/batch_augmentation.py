@@ -135,7 +135,7 @@ def beta_quantiles(alpha: float) -> Tensor:
     draw of the loader into one draw of Beta on any device.
     """
     if not alpha:
-        return torch.ones(TABLE_SIZE)
+        return torch.ones(TABLE_SIZE, dtype=torch.float32)
     sample = np.random.default_rng(0).beta(alpha, alpha, size=2**19)
     steps = (np.arange(TABLE_SIZE) + 0.5) / TABLE_SIZE
     return torch.from_numpy(np.quantile(sample, steps).astype(np.float32))

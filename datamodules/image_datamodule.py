@@ -4,11 +4,12 @@ A source is a subclass with one method, `load`, that acquires and decodes the im
 """
 
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -58,6 +59,8 @@ class ImageDataModule(LazyLoading):
         mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
         std: Standard deviation of each channel, likewise.
         cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
+        timeout: Seconds without a batch until a line names the sample that is waited for.
+        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
     kind = "image"
@@ -84,8 +87,10 @@ class ImageDataModule(LazyLoading):
         mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
         std: list[Annotated[float, "0 < x <= 1"]] | None = None,
         cache_dir: str | None = None,
+        timeout: Annotated[float, "> 0"] = 300.0,
+        on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
-        super().__init__()
+        super().__init__(timeout, on_timeout)
         if batch_size < 1:
             raise ValueError(f"--data.batch_size must be at least 1, got {batch_size}")
         if (mean is None) != (std is None):
@@ -250,8 +255,14 @@ class ImageDataModule(LazyLoading):
         """Training batches arrive with draws and leave as (uint8 [N,C,H,W], targets)."""
         if len(batch) == 2:
             return batch
-        images, targets, draws = batch
+        images, targets, bits = batch
+        draws = bits.view(torch.float32)
         return self.batch_augmentation(images, targets, draws, len(self.class_names))
+
+    def describe_sample(self, dataset: ImageDataset, row: int) -> str:
+        split = dataset.split
+        name = f" ({os.fsdecode(split.paths[row])})" if isinstance(split, FileImages) else ""
+        return f"sample {row}{name}"
 
     def _evaluation_loader(self, split: ImageSet) -> DataLoader:
         sampler = EvaluationBatchSampler(len(split), self.batch_size, *self._ranks())

@@ -4,26 +4,42 @@ Lightning makes the first iterator before it has told the sampler the epoch, and
 with workers draws batches at once: a resumed run would begin with those of another epoch.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Sampler
 
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.stalls import NotedBatches, StallWatch
 from datamodules.wording import printable, quantity
 
 
 class LazyLoader(DataLoader):
     """Batches as of DataLoader, in the order that the sampler has when the first one is taken."""
 
+    watch: StallWatch | None = None
+
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator on purpose
-        yield from super().__iter__()
+        yield from self.watched(super().__iter__())
+
+    def watched(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Batches of this loader's data; a word is said where none comes for long."""
+        return iter(batches) if self.watch is None else self.watch.watched(iter(batches))
 
 
 class LazyLoading(pl.LightningDataModule):
-    """A datamodule's loaders, and what the user is told of them."""
+    """A datamodule's loaders, and what the user is told of them.
+
+    Args:
+        timeout: Seconds without a batch until a line says which sample is waited for.
+        on_timeout: Whether it then waits on, or stops training with a checkpoint.
+
+    Raises:
+        ValueError: The time is not above zero.
+    """
 
     kind: str
     num_workers: int | None
@@ -31,6 +47,19 @@ class LazyLoading(pl.LightningDataModule):
     notes: Any  # list[str]: what the user should know about this data
     policy: LoaderPolicy | None = None  # of the loader made last
     is_told = False
+
+    def __init__(
+        self, timeout: float = 300.0, on_timeout: Literal["wait", "stop"] = "wait"
+    ) -> None:
+        super().__init__()
+        if not timeout > 0:
+            raise ValueError(f"--data.timeout must be above 0 seconds, got {timeout}")
+        self.timeout = timeout
+        self.on_timeout = on_timeout
+
+    def describe_sample(self, dataset: Any, row: int) -> str:
+        """A sample of a split for the eye."""
+        return f"sample {row}"
 
     def _ranks(self) -> tuple[int, int]:
         """How many there are, and this one's number."""
@@ -74,15 +103,24 @@ class LazyLoading(pl.LightningDataModule):
             num_workers=self.num_workers,
             batch_bytes=batch_bytes,
         )
-        return LazyLoader(
-            dataset,
+        watch = StallWatch(
+            self.policy.num_workers,
+            self.timeout,
+            self.on_timeout == "stop",
+            partial(self.describe_sample, dataset),
+        )
+        loader = LazyLoader(
+            NotedBatches(dataset),
             batch_sampler=sampler,
             collate_fn=keep_batch,
+            worker_init_fn=watch.worker_init,
             # its own generator: a loader draws its base seed when iterated, and must not move
             # the global random state
             generator=torch.Generator().manual_seed(self.seed),
             **self.policy.loader_arguments(),
         )
+        loader.watch = watch
+        return loader
 
     def _told(self, loader: DataLoader) -> DataLoader:
         """Training's loader; prints, once and on rank 0, what the user should know about it."""

@@ -7,6 +7,8 @@ from typing import Any
 
 MAX_WORKERS = 8
 PREFETCH_FACTOR = 2
+FILES_A_BATCH = 16  # on its way from a worker: one a tensor, and what hands it over
+OTHER_FILES = 256  # libraries, logs, connections
 SHARED_MEMORY = "/dev/shm"  # where workers hand over their batches on Linux
 
 
@@ -67,9 +69,13 @@ def decide_loader_policy(
     else:
         num_workers = min(MAX_WORKERS, cpus) // ranks_on_node
         reason = f"{cpus} usable CPUs, {ranks_on_node} rank{'s' * (ranks_on_node > 1)}"
+    hints = (
+        shared_memory_hint(batch_bytes, num_workers, ranks_on_node),
+        open_files_hint(num_workers),
+    )
     return LoaderPolicy(
         num_workers=num_workers,
-        hint=shared_memory_hint(batch_bytes, num_workers, ranks_on_node),
+        hint="\n".join(filter(None, hints)),
         pin_memory=on_gpu,
         prefetch_factor=PREFETCH_FACTOR if num_workers else None,
         # forked children of a process with running threads can hang
@@ -91,6 +97,27 @@ def shared_memory_hint(batch_bytes: int, num_workers: int, ranks_on_node: int = 
         f"{SHARED_MEMORY} has {free / 2**20:.0f} MB free: a worker may die of a bus error; start "
         "the container with --ipc=host or a larger --shm-size, or lower --data.num_workers or "
         "--data.batch_size"
+    )
+
+
+def open_files_hint(num_workers: int) -> str:
+    """Raises a low limit of open files as far as it goes; a warning where that is not enough."""
+    needed = OTHER_FILES + FILES_A_BATCH * num_workers * (PREFETCH_FACTOR + 1)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not num_workers or soft == resource.RLIM_INFINITY or soft >= needed:
+        return ""
+    highest = needed if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, highest), hard))
+    if highest >= needed:
+        return ""
+    return (
+        f"warning: this process may open {highest} files (ulimit -n), but {num_workers} workers "
+        f"may need {needed}: loading may fail with 'Too many open files'; raise the limit, or "
+        "lower --data.num_workers"
     )
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from datamodules.random_draws import sample_keys, uniform_draws
 from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.samplers import EpochIndices
+from datamodules.stalls import at_sample
 from preprocessing.images import decode_image, read_image, to_array
 
 CHUNK = 4096  # images handled at once where a whole split is read
@@ -104,11 +105,16 @@ class FileImages:
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         """uint8 [N,C,H,W], resized as in evaluation."""
-        paths = [os.fsdecode(path) for path in self.paths[indices]]
-        return np.stack([decode_image(path, self.preprocessing) for path in paths])
+        return np.stack([self._read_one(index) for index in indices])
+
+    def _read_one(self, index: int) -> np.ndarray:
+        """uint8 [C,H,W]."""
+        at_sample(index)
+        return decode_image(os.fsdecode(self.paths[index]), self.preprocessing)
 
     def read_original(self, index: int) -> np.ndarray:
         """uint8 [C,h,w] in the picture's own size."""
+        at_sample(index)
         plan = self.preprocessing
         path = os.fsdecode(self.paths[index])
         return to_array(read_image(path, plan["channels"], plan.get("levels")))
@@ -137,7 +143,11 @@ class ImageDataset(Dataset):
         return len(self.split)
 
     def __getitems__(self, wanted: EpochIndices) -> tuple[Tensor, ...]:
-        """uint8 [N,C,H,W], int64 [N] and, if num_draws, float32 [N, num_draws]."""
+        """uint8 [N,C,H,W], int64 [N] and, if num_draws, the bits of float32 [N, num_draws].
+
+        As int32, since Lightning rounds every float of a batch to the run's precision, where a
+        draw could become 1.
+        """
         epoch, indices = wanted
         targets = torch.from_numpy(self.split.targets[indices])
         if self.augmentation is None:
@@ -152,7 +162,7 @@ class ImageDataset(Dataset):
         if not self.num_draws:
             return images, targets
         draws = uniform_draws(self.seed, epoch, indices, self.num_draws)
-        return images, targets, torch.from_numpy(draws)
+        return images, targets, torch.from_numpy(draws.view(np.int32))
 
 
 def map_images(path: str, targets: np.ndarray, rows: np.ndarray | None = None) -> PackedImages:

@@ -46,11 +46,17 @@ class SampleAugmentation:
         """uint8 [C,h,w] each and uint64 [N] keys -> uint8 [N,C,*size]."""
         transform = self._transform(size)
         augmented = []
-        with torch.random.fork_rng(devices=[]):
-            for image, key in zip(images, keys, strict=True):
-                # the CPU generator alone: torch.manual_seed would also reseed a GPU
-                torch.default_generator.manual_seed(int(key))
-                augmented.append(transform(torch.from_numpy(np.require(image, requirements="W"))))
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)  # of torchvision's draws, whatever the run's is
+        try:
+            with torch.random.fork_rng(devices=[]):
+                for image, key in zip(images, keys, strict=True):
+                    # the CPU generator alone: torch.manual_seed would also reseed a GPU
+                    torch.default_generator.manual_seed(int(key))
+                    pixels = torch.from_numpy(np.require(image, requirements="W"))
+                    augmented.append(transform(pixels))
+        finally:
+            torch.set_default_dtype(default)
         return torch.stack(augmented)
 
     def _transform(self, size: tuple[int, int]) -> Any:

@@ -77,6 +77,8 @@ class TextDataModule(LazyLoading):
             are one class.
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
         cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
+        timeout: Seconds without a batch until a line names the sample that is waited for.
+        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
     kind = "text"
@@ -103,8 +105,10 @@ class TextDataModule(LazyLoading):
         join_labels: list[Literal["case", "number"]] | None = None,
         vectors: str | None = None,
         cache_dir: str | None = None,
+        timeout: Annotated[float, "> 0"] = 300.0,
+        on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
-        super().__init__()
+        super().__init__(timeout, on_timeout)
         for name, value in (
             ("batch_size", batch_size),
             ("batch_tokens", 1 if batch_tokens is None else batch_tokens),

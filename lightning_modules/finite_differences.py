@@ -26,7 +26,11 @@ Inputs = Tensor | Sequence[Tensor]
 
 
 def check_model(
-    model: nn.Module, batch: tuple[Inputs, Tensor], device: torch.device, tolerance: float = 0.01
+    model: nn.Module,
+    batch: tuple[Inputs, Tensor],
+    device: torch.device,
+    tolerance: float = 0.01,
+    all_must_learn: bool = False,
 ) -> list[str]:
     """Checks outputs, targets and gradients; leaves model and random state as they are.
 
@@ -35,6 +39,7 @@ def check_model(
         batch: Inputs and targets int64 [N].
         device: Where to compute; the CPU stands in for one without float64.
         tolerance: Relative difference that still counts as right.
+        all_must_learn: Whether a parameter that gets no gradient is an error.
 
     Returns:
         Lines to print, of things that may be meant.
@@ -47,7 +52,11 @@ def check_model(
     inputs = [x[:MAX_SAMPLES].to(device) for x in inputs]
     targets = batch[1][:MAX_SAMPLES].to(device)
     with isolate_rng(), torch.enable_grad():
-        lines = check_connections(copy.deepcopy(model).to(device), inputs, targets)
+        silent = check_connections(copy.deepcopy(model).to(device), inputs, targets)
+        if silent and all_must_learn:
+            raise ValueError(no_gradient_on_ranks(silent))
+        found = f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"
+        lines = [found] if silent else []
         double = frozen(copy.deepcopy(model).to(device).double())
         try:
             wrong = wrong_gradients(
@@ -66,17 +75,28 @@ def check_model(
 
 
 def check_connections(model: nn.Module, inputs: Sequence[Tensor], targets: Tensor) -> list[str]:
-    """One backward in training mode: do shapes fit, does every parameter get a gradient?"""
+    """One backward in training mode: do shapes fit, which parameters get no gradient?"""
     for module in model.modules():
         # statistics stay frozen, which also keeps SyncBatchNorm from waiting for other ranks
         module.training = not isinstance(module, nn.modules.batchnorm._BatchNorm)
     logits = model(*inputs)
     check_outputs(logits, targets)
     cross_entropy(logits.float(), targets).backward()
-    silent = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    if not silent:
-        return []
-    return [f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"]
+    return without_gradient(model)
+
+
+def without_gradient(model: nn.Module) -> list[str]:
+    """Names of parameters that the last backward did not reach."""
+    return [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+
+
+def no_gradient_on_ranks(names: Sequence[str]) -> str:
+    """Why several processes stop at such parameters, and what to do."""
+    return (
+        f"no gradient reaches {', '.join(names)}: several processes would wait for it for ever; "
+        "remove what the forward pass does not use, or, where that is meant, add --strategy "
+        "ddp_find_unused_parameters_true"
+    )
 
 
 def check_outputs(logits: Tensor, targets: Tensor) -> None:

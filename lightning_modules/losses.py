@@ -21,8 +21,6 @@ class ClassificationLoss(nn.Module):
         ValueError: Smoothing outside [0, 1), or weights that do not fit the classes.
     """
 
-    class_weights: Tensor | None
-
     def __init__(
         self,
         num_classes: int,
@@ -34,17 +32,20 @@ class ClassificationLoss(nn.Module):
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"--loss.label_smoothing must be in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
-        weights = None
+        # no buffer: those are rounded to the run's precision
+        self.class_weights: Tensor | None = None
         if class_weights is not None:
             counts = np.bincount(train_targets, minlength=num_classes)
-            weights = torch.from_numpy(scaled_class_weights(class_weights, counts)).float()
-        self.register_buffer("class_weights", weights, persistent=False)
+            self.class_weights = torch.from_numpy(scaled_class_weights(class_weights, counts))
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """float [N,K] and int64 [N] (or float [N,K]) -> float32 [N]."""
+        """float [N,K] and int64 [N] (or float [N,K]) -> [N], float32 or what is wider."""
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        if self.class_weights is not None:  # copied once; later this gives the same tensor back
+            self.class_weights = self.class_weights.to(logits.device, dtype)
         return nn.functional.cross_entropy(
-            logits.float(),
-            targets,
+            logits.to(dtype),
+            targets.to(dtype) if targets.is_floating_point() else targets,
             weight=self.class_weights,
             reduction="none",
             label_smoothing=self.label_smoothing,

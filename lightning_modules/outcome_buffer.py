@@ -107,7 +107,7 @@ class OutcomeBuffer:
         rows = self._all_rows(device)
         scores = None
         if self.keeps_scores:
-            empty = torch.empty(0, self.num_classes)
+            empty = torch.empty((0, self.num_classes), dtype=torch.float32)
             scores = _gather(torch.cat([empty, *self.scores]), device)
         parts = [rows] if scores is None else [rows, scores.view(np.int32)]
         order = canonical_order(np.hstack(parts))

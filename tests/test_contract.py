@@ -169,6 +169,7 @@ def classifier(network_and_data: tuple[str, Any]) -> Classifier:
     return tiny_classifier(data, name)
 
 
+@pytest.mark.slow
 def test_loss_falls_when_one_batch_is_overfitted(
     classifier: Classifier, network_and_data: tuple[str, Any]
 ) -> None:

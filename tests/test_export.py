@@ -214,6 +214,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "no checkpoint at" in fails(capsys, "--ckpt", tmp_path / "none.ckpt")
 
 
+@pytest.mark.slow
 def test_what_is_no_checkpoint_is_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -399,6 +400,7 @@ def bare(run: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript is absent there")
 def test_without_samples_a_file_is_unverified_and_replaces_nothing_proven(
     bare: Path, capsys: pytest.CaptureFixture
@@ -460,6 +462,7 @@ def data_of(run: Path, folder: Path, accuracy: float | None = None) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_other_data_never_take_the_place_of_the_samples(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,6 +478,7 @@ def test_other_data_never_take_the_place_of_the_samples(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_samples_are_made_from_the_data_of_the_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,6 +545,7 @@ def test_a_bundle_behind_a_link_is_replaced_and_the_link_stays(
     assert [path.name for path in (bare / "shelf").iterdir()] == ["bundle"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["--requested=", "--samples=none"])
 def test_an_output_without_a_reader_stops_nothing(bare: Path, asked: str) -> None:
     """`| true` ends before the first line comes; the exit code is that of the export."""

@@ -18,6 +18,8 @@ from tests.same_bits import assert_equal
 from tests.test_train import NO_EXPORT, only_run
 from train import main
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = [*NO_EXPORT, "--lr_finder.enabled", "false", "--gradient_check.enabled", "false"]
 
 
@@ -71,7 +73,6 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
     assert not (last.parents[1] / "export").exists()
 
 
-@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     """The first one waits for the accumulation window, which here has no end in sight."""
     process = start(tmp_path, "--accumulate_grad_batches", "100000", "--max_epochs", "1000000")
@@ -83,7 +84,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     assert process.exitcode == 130
 
 
-@pytest.mark.slow
 def test_a_signal_before_training_ends_at_once(tmp_path: Path) -> None:
     process = start(tmp_path, "--max_epochs", "500")
     while not (tmp_path / "log").exists() and process.is_alive():
@@ -94,7 +94,6 @@ def test_a_signal_before_training_ends_at_once(tmp_path: Path) -> None:
     assert process.exitcode == 143
 
 
-@pytest.mark.slow
 def test_slurm_gives_notice_and_the_job_goes_back_into_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -233,7 +232,6 @@ def test_a_step_that_breaks_is_replayed_and_named(
     assert "not a replay file" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
     """The signal reaches rank 0 alone."""
     words = [*ARGUMENTS, "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp"]
@@ -264,7 +262,28 @@ def test_two_ranks_stop_together_and_resume_exactly(tmp_path: Path) -> None:
     assert tables[0] == tables[1]
 
 
-@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_reaches_both_ranks_and_ends_in_130(tmp_path: Path) -> None:
+    words = [*ARGUMENTS, "--accelerator", "cpu", "--devices", "2", "--max_epochs", "500"]
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *words, "--runs_dir", str(tmp_path / "runs")],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for _ in range(3000):
+        if any(len(t.read_text()) > 300 for t in tmp_path.glob("runs/*/*/metrics.csv")):
+            break
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    text = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, text
+    assert text.count("stopped by SIGINT\ngo on with:") == 1
+    assert "Traceback" not in text
+
+
 def test_killed_and_resumed_runs_end_with_the_same_bits() -> None:
     command = [sys.executable, "-m", "benchmarks.kill_resume", "--only", "image"]
     command += ["--kills", "5", "--batches", "40"]

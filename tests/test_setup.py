@@ -11,7 +11,10 @@ import pytest
 
 from tests.fake_checkout import ROOT, SHIM, Checkout, error_lines, make_checkout
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed"),
+]
 
 
 @pytest.fixture

@@ -237,3 +237,33 @@ def test_a_fault_of_one_rank_is_replayed_on_all(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     found = "reproduced: step 7, batch 7 of epoch 0: first value that is not finite in the forward"
     assert done.stdout.count(found) == 1
+
+
+UNUSED = """
+from torch import nn
+from lightning_modules.networks.small_cnn import SmallCNN
+
+class Net(SmallCNN):
+    def __init__(self, in_channels: int, image_size: tuple[int, int], num_classes: int) -> None:
+        super().__init__(in_channels, image_size, num_classes, width=4)
+        self.unused = nn.Linear(2, 2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_checked", ["true", "false"])
+def test_a_parameter_without_gradient_on_two_ranks_is_one_message(
+    tmp_path: Path, is_checked: str
+) -> None:
+    """Also where DDP itself finds it, in the second step."""
+    (tmp_path / "unused_net.py").write_text(UNUSED)
+    arguments = ["--accelerator", "cpu", "--devices", "2", "--runs_dir", str(tmp_path / "runs")]
+    arguments += ["--model", "unused_net.Net", "--allow_external_code"]
+    arguments += ["--lr_finder.enabled", "false", "--gradient_check.enabled", is_checked]
+    done = run_script("train.py", *arguments, environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: no gradient reaches network.unused.weight, network.unused.bias: several processes "
+        "would wait for it for ever; remove what the forward pass does not use, or, where that is "
+        "meant, add --strategy ddp_find_unused_parameters_true\n"
+    )

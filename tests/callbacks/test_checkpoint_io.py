@@ -23,6 +23,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.ckpt"]
 
 
+@pytest.mark.slow
 def test_a_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     """The limit on file sizes plays a full disk; it holds in a process of its own."""
     path = tmp_path / "a.ckpt"

@@ -19,6 +19,16 @@ def test_the_decay_rises_to_its_value() -> None:
         assert float(average(zero, one, num_averaged)) == pytest.approx(1 - decay)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_the_average_keeps_its_own_format(dtype: torch.dtype) -> None:
+    """Rounded to few bits it would never move by a thousandth."""
+    average = torch.ones(1)
+    for step in range(10**6, 10**6 + 10):
+        average = moving_average(0.999, average, torch.full((1,), 1.5, dtype=dtype), step)
+    assert average.dtype == torch.float32
+    assert float(average) == pytest.approx(1.5 - 0.5 * 0.999**10)
+
+
 def test_counters_are_not_averaged() -> None:
     assert moving_average(0.9, torch.tensor(3), torch.tensor(8), 100) == 8
 

@@ -3,6 +3,7 @@
 import tempfile
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from datamodules.text_files import TextFiles
 from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
+
+pytestmark = pytest.mark.slow
 
 
 class StopAt(pl.Callback):
@@ -183,7 +186,6 @@ def test_stopped_and_resumed(tmp_path: Path, name: str) -> None:
         assert state["plateau_scale"] < 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_stopped_and_resumed_with_workers(tmp_path: Path, name: str) -> None:
     check(tmp_path, *LONG[name], stops=[4])
@@ -306,3 +308,20 @@ def test_only_states_between_steps_have_a_position(epoch, batch, position) -> No
         current = loops["epoch_loop.batch_progress"]["current"]
         assert [current[key] for key in ("ready", "started", "completed")] == [3, 3, 2]
         assert loops["epoch_loop.state_dict"] == {"_batches_that_stepped": 8}
+
+
+def test_every_rank_draws_its_own_numbers_once_the_weights_are_made() -> None:
+    """Equal dropout masks on all ranks would be one mask for the whole batch."""
+
+    def first_draws(rank: int, seed: int) -> list[float]:
+        torch.manual_seed(seed)
+        trainer: Any = SimpleNamespace(global_rank=rank)
+        ExactResume().on_train_start(trainer, SimpleNamespace())  # type: ignore[arg-type]
+        return torch.rand(4).tolist()
+
+    torch.manual_seed(7)
+    untouched = torch.rand(4).tolist()
+    drawn = [first_draws(rank, seed) for seed in (7, 8) for rank in range(4)]
+    assert drawn[0] == untouched
+    assert len({tuple(numbers) for numbers in drawn}) == 8
+    assert first_draws(3, 7) == drawn[3]

@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from callbacks.gradient_check import GradientCheck, Layer, StepNorms, dead_units_hook, norms
 from lightning_modules.finite_differences import check_model
@@ -218,6 +219,50 @@ def test_training_is_not_changed_and_every_nth_step_is_measured(
     assert all(0 <= share <= 1 for share in shares)
 
 
+def compile_whole(module: Any) -> None:
+    module.model.compile(backend="eager")  # the same tracing, without a C++ compiler
+
+
+def compile_part(module: Any) -> None:
+    network = module.model.network
+    network.activation = torch.compile(network.activation, backend="eager")
+
+
+class Dies(pl.Callback):
+    """From the second step on, no unit of the last activation says anything."""
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:
+        if trainer.global_step == 1:
+            pl_module.model.network.hidden.bias.data.fill_(-1e4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # by tracing itself
+@pytest.mark.parametrize("prepare", [compile_whole, compile_part])
+def test_dead_units_of_a_compiled_network_are_seen_and_training_is_not_changed(
+    tmp_path: Path, prepare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.compiler.reset()
+    (tmp_path / "eager").mkdir()
+    train(tmp_path / "eager", GradientCheck(every_n_steps=3), more=[Dies()])
+    original = pl.Trainer.fit
+    monkeypatch.setattr(
+        pl.Trainer, "fit", lambda self, module, **x: (prepare(module), original(self, module, **x))
+    )
+    checked, _ = train(tmp_path, GradientCheck(every_n_steps=3), more=[Dies()])
+    torch.compiler.reset()
+    plain, _ = train(tmp_path, None, more=[Dies()])
+    pairs = zip(checked.state_dict().values(), plain.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert not any(m._forward_hooks for m in checked.modules())
+    shares, expected = (
+        [(r["step"], r["dead_share"]) for r in rows(folder) if "activation" in r["layer"]]
+        for folder in (tmp_path, tmp_path / "eager")
+    )
+    assert shares == expected
+    assert [share for _, share in shares][1:] == ["1", "1", "1"]
+
+
 def test_norm_before_and_after_clipping(tmp_path: Path) -> None:
     reference = Reference()
     train(tmp_path, GradientCheck(every_n_steps=1), more=[reference], gradient_clip_val=0.1)
@@ -358,6 +403,40 @@ def test_unused_parameter_is_said_in_one_line(
         "gradient check: no gradient reaches network.unused.weight, network.unused.bias: unused or "
         "detached in the forward pass"
     ]
+
+
+@pytest.mark.parametrize("finds_unused", [False, True])
+def test_unused_parameter_ends_several_ranks_with_both_remedies(
+    finds_unused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = TinyImages()
+    module = tiny_classifier(data)
+    module.model.network.unused = nn.Linear(2, 2)
+    wrapped = object.__new__(DistributedDataParallel)  # as much of it as is looked at
+    wrapped.__dict__["find_unused_parameters"] = finds_unused
+    module.print = print
+    told: list[str | None] = []
+    strategy = SimpleNamespace(model=wrapped, broadcast=lambda text: told.append(text) or text)
+    trainer: Any = SimpleNamespace(strategy=strategy, datamodule=data, is_global_zero=True)
+    check = GradientCheck()
+    check.bind(None, check_model)
+    if finds_unused:
+        check.compare(trainer, module)
+        assert "no gradient reaches network.unused.weight" in capsys.readouterr().out
+        assert told == [None]
+        return
+    with pytest.raises(ValueError, match="no gradient reaches") as failure:
+        check.compare(trainer, module)
+    assert str(failure.value) == (
+        "no gradient reaches network.unused.weight, network.unused.bias: several processes would "
+        "wait for it for ever; remove what the forward pass does not use, or, where that is "
+        "meant, add --strategy ddp_find_unused_parameters_true"
+    )
+    assert told == [str(failure.value)]
+    trainer.is_global_zero = False  # another rank, which learns it from rank 0
+    strategy.broadcast = lambda text: told[0]
+    with pytest.raises(ValueError, match="no gradient reaches network.unused.weight"):
+        check.compare(trainer, module)
 
 
 def test_sigmoid_tower_is_reported_as_vanishing(

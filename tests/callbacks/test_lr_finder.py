@@ -196,6 +196,7 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -10,7 +10,7 @@ import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
-from callbacks.non_finite import NonFinite, NonFiniteError, are_finite
+from callbacks.non_finite import NonFinite, NonFiniteError, are_finite, safer_precision
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
@@ -62,7 +62,8 @@ def test_one_rank_stops_all() -> None:
     strategy = SimpleNamespace(
         reduce_boolean_decision=lambda found, all: decisions.append((found, all)) or True
     )
-    trainer: Any = SimpleNamespace(strategy=strategy, current_epoch=0, global_step=5, scaler=None)
+    state = {"current_epoch": 0, "global_step": 5, "scaler": None, "precision": "32-true"}
+    trainer: Any = SimpleNamespace(strategy=strategy, **state)
     module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=OutcomeBuffer(2))
     with pytest.raises(NonFiniteError):
         NonFinite().look(trainer, module)
@@ -81,6 +82,21 @@ def test_one_rank_stops_all() -> None:
 def test_skipped_steps_of_a_gradient_scaler(scales: list[float], alarm: bool) -> None:
     watching = NonFinite()
     assert [watching.skips_too_often(scale) for scale in scales][-1] is alarm
+
+
+@pytest.mark.parametrize(
+    ("precision", "advice"),
+    [
+        ("32-true", ""),
+        ("64-true", ""),
+        ("bf16-mixed", ", or --precision 32-true instead of bf16-mixed"),
+        ("bf16-true", ", or --precision bf16-mixed or 32-true instead of bf16-true"),
+        ("16-mixed", ", or --precision bf16-mixed or 32-true instead of 16-mixed"),
+        ("16-true", ", or --precision 16-mixed, bf16-true or 32-true instead of 16-true"),
+    ],
+)
+def test_the_advice_names_a_short_precision(precision: str, advice: str) -> None:
+    assert safer_precision(precision) == advice
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])

@@ -16,6 +16,8 @@ from datamodules.samplers import EpochBatchSampler
 from tests.callbacks.test_exact_resume import StopAt, tiny_texts
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
+pytestmark = pytest.mark.slow
+
 NUM_TRAIN = 48
 
 

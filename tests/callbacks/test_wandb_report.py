@@ -33,9 +33,14 @@ class FakeRun:
         self.artifacts: list[Any] = []
         self.exit_code: int | None = None
         self.metrics: list[str] = []
+        self.is_preempted = False
 
     def define_metric(self, name: str, **_: Any) -> None:
         self.metrics.append(name)
+
+    def mark_preempting(self) -> None:
+        assert self.exit_code is None
+        self.is_preempted = True
 
     def log(self, values: dict[str, Any]) -> None:
         self.logged |= values
@@ -114,6 +119,23 @@ def test_a_run_that_raised_is_marked_failed(report: WandbReport, tmp_path: Path)
     with pytest.raises(RuntimeError, match="broken"):
         trainer.fit(tiny_classifier(data), datamodule=data)
     assert run.exit_code == 1
+    assert not run.is_preempted
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_run_that_was_asked_to_stop_is_not_failed_but_preempted(
+    report: WandbReport, tmp_path: Path, code: int
+) -> None:
+    class Stops(pl.Callback):
+        def on_train_batch_start(self, *arguments: Any) -> None:
+            raise SystemExit(code)
+
+    data, run = TinyImages(), report.run
+    trainer = tiny_trainer(tmp_path, callbacks=[report, Stops()])
+    with pytest.raises(SystemExit):
+        trainer.fit(tiny_classifier(data), datamodule=data)
+    assert run.is_preempted
+    assert run.exit_code == code
 
 
 TEXTS = "W&B does not get the exported bundle, which holds words of the texts"

@@ -1,5 +1,6 @@
 """The machine against what was asked for: each answer names the way out."""
 
+import inspect
 import os
 import socket
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning.accelerators import AcceleratorRegistry
+from pytorch_lightning.strategies import StrategyRegistry
 
 from cli.checks import (
     adapt_to_cpu,
@@ -16,6 +18,7 @@ from cli.checks import (
     check_nodes,
     check_strategy,
     ignore_stray_slurm,
+    set_matmul_precision,
     why_no_gpu,
 )
 
@@ -108,6 +111,51 @@ def test_gpus_by_number_on_a_cpu(monkeypatch: pytest.MonkeyPatch, devices: Any) 
         assert problem.endswith(f"there say how many processes: --devices {count}")
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    ["fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_3_offload", "model_parallel"],
+)
+def test_a_strategy_that_shards_weights_is_refused_with_the_reason(strategy: str) -> None:
+    (problem,) = check_strategy(strategy)
+    assert problem.startswith(f"--strategy {strategy} shards the weights over the devices, but ")
+    assert "use ddp" in problem
+
+
+def test_every_strategy_that_is_offered_takes_our_checkpoints() -> None:
+    """Those that write the file themselves refuse what we hand to `save_checkpoint`."""
+    for name in StrategyRegistry.available_strategies():
+        if not check_strategy(name):
+            source = inspect.getsource(StrategyRegistry[name]["strategy"].save_checkpoint)
+            assert "storage_options is not None" not in source, name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "precision", "capability", "says"),
+    [
+        ("highest", None, (9, 0), True),
+        ("highest", "32-true", (8, 0), True),
+        ("highest", "bf16-mixed", (9, 0), False),
+        ("high", None, (9, 0), False),
+        ("highest", None, (7, 5), False),
+        ("medium", None, None, False),
+        ("highest", None, None, False),  # no GPU
+    ],
+)
+def test_unused_tensor_cores_are_said_with_the_flag(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, precision: str | None, capability, says: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    asked = {"float32_matmul_precision": wanted, "precision": precision, "accelerator": "auto"}
+    try:
+        note = set_matmul_precision(asked)
+        assert torch.get_float32_matmul_precision() == wanted
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert bool(note) is says
+    assert not says or "--float32_matmul_precision high" in str(note)
+
+
 @pytest.mark.parametrize("devices", [0, -2])
 def test_no_devices(devices: int) -> None:
     assert f"got {devices}" in check_accelerator("cpu", devices)[0]
@@ -157,3 +205,15 @@ def test_what_needs_a_gpu_is_replaced_on_a_cpu(
     assert len(adapt_to_cpu(configuration)) == (0 if stays else 2)
     assert configuration["sync_batchnorm"] is stays
     assert configuration["precision"] == ("16-mixed" if stays else "bf16-mixed")
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [("16-true", "bf16-true"), ("16", "bf16-mixed"), ("64-true", "64-true"), (None, None)],
+)
+def test_float16_is_replaced_on_a_cpu_and_said(asked: str | None, used: str | None) -> None:
+    configuration = {"accelerator": "cpu", "sync_batchnorm": False, "precision": asked}
+    notes = adapt_to_cpu(configuration)
+    assert configuration["precision"] == used
+    expected = f"float16 needs a GPU: precision {used} is used instead"
+    assert notes == ([] if asked == used else [expected])

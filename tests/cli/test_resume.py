@@ -8,6 +8,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from cli.configuration import resumed_checkpoint
+from cli.parsing import read_arguments
 from cli.resume import (
     DamagedCheckpoint,
     check_changes,
@@ -15,6 +17,7 @@ from cli.resume import (
     check_whole,
     lock_run_folder,
     newest_checkpoint,
+    note_job,
     whole_checkpoint,
 )
 
@@ -41,6 +44,44 @@ def test_the_newest_run_with_a_checkpoint_and_these_settings(tmp_path: Path) -> 
     assert found(seed="3") == "2025 previous.ckpt"
     with pytest.raises(FileNotFoundError, match="--resume auto: no run in"):
         newest_checkpoint(str(tmp_path), "b", {})
+
+
+@pytest.mark.parametrize(
+    ("job", "array", "own"),
+    [("7", None, "2024"), ("9", "8_1", "2025"), ("10", "8_2", "2026"), ("11", None, None)],
+)
+@pytest.mark.parametrize("resume", [[], ["--resume", "auto"]])
+def test_a_job_that_was_put_back_goes_on_with_its_own_run(
+    tmp_path: Path, monkeypatch, job: str, array: str | None, own: str | None, resume: list[str]
+) -> None:
+    """Tasks of an array, and jobs that began later, share the experiment's folder."""
+    for year, name in (("2024", "7"), ("2025", "8_1"), ("2026", "8_2"), ("2027", "12")):
+        make_run(tmp_path, f"{year}-01-01_00-00-00-aa", 1, "last.ckpt")
+        (tmp_path / "a" / f"{year}-01-01_00-00-00-aa" / "slurm_jobs").write_text(f"5\n{name}\n")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    if array:
+        monkeypatch.setenv("SLURM_ARRAY_JOB_ID", array.split("_")[0])
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", array.split("_")[1])
+    monkeypatch.setattr("cli.configuration.whole_checkpoint", lambda path: (path, []))
+    words = ["--runs_dir", str(tmp_path), "--experiment", "a", *resume]
+    found = resumed_checkpoint(read_arguments(words))
+    if own is None and not resume:
+        assert found is None
+    else:
+        assert Path(found).parents[1].name[:4] == (own or "2027")
+
+
+def test_each_job_is_noted_once_in_the_run_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    note_job(tmp_path)
+    assert not list(tmp_path.iterdir())
+    for job in ("5", "5", "6"):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        note_job(tmp_path)
+    assert (tmp_path / "slurm_jobs").read_text() == "5\n6\n"
 
 
 @pytest.fixture

@@ -54,6 +54,24 @@ def test_the_handlers_of_before_come_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.parametrize(
+    ("deferred", "rank_zero_ends", "code"),
+    [(True, False, 0), (False, True, 0), (False, False, 143)],
+)
+def test_other_ranks_leave_the_exit_code_to_rank_zero(
+    monkeypatch: pytest.MonkeyPatch, capsys, deferred: bool, rank_zero_ends: bool, code: int
+) -> None:
+    """Lightning kills the main process when one that it started ends with an error first."""
+    monkeypatch.setattr("cli.stop_signals.is_rank_zero", lambda: False)
+    monkeypatch.setattr("cli.stop_signals.is_told_elsewhere", lambda: rank_zero_ends)
+    with StopSignals() as signals:
+        signals.is_deferred = deferred
+        with pytest.raises(SystemExit) as stopped:
+            signals.leave(signal.SIGTERM, None)
+    assert stopped.value.code == code
+    assert capsys.readouterr().err == ""
+
+
 def test_notice_only_under_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert signal.SIGUSR1 not in handled_signals()

@@ -5,12 +5,15 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import DoublePrecision, HalfPrecision, Precision
 
+from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.digits import Digits
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_folder import ImageFolder
 from datamodules.public_images import MNIST
 from tests.datamodules.pictures import save_tree, write_mnist
+from tests.tiny import TinyImages
 
 
 def digits(tmp_path: Path, **arguments) -> ImageDataModule:
@@ -100,6 +103,7 @@ AUGMENTED = {"crop_padding": 2, "horizontal_flip": True, "erasing": 0.5, "cutmix
              "color_jitter": 0.3, "affine_degrees": 9.0, "batch_size": 16}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_augmentation_is_a_function_of_seed_and_epoch_for_any_number_of_workers(tmp_path):
     none, two = (tree(tmp_path, num_workers=workers, **AUGMENTED) for workers in (0, 2))
     alone = epochs_of(none, 0, 1)
@@ -169,3 +173,31 @@ def test_the_user_is_told_once(tmp_path, capsys):
     assert lines[-1] == "loading: 0 workers (samples are in memory)"
     data.train_dataloader()
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "plugin", [HalfPrecision("bf16-true"), HalfPrecision("16-true"), DoublePrecision()]
+)
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        BatchAugmentation(crop_padding=4),
+        BatchAugmentation(horizontal_flip=True),
+        BatchAugmentation(erasing=0.9),
+        BatchAugmentation(mixup=0.4),
+        BatchAugmentation(cutmix=1.0),
+        BatchAugmentation(mixup=1.0, cutmix=1.0),
+    ],
+)
+def test_lightnings_conversion_of_batches_leaves_the_draws(
+    plugin: Precision, augmentation: BatchAugmentation
+) -> None:
+    """bf16 rounds one draw in 500 to 1, which is no place in any picture."""
+    data = TinyImages(batch_size=480, num_train=480)
+    data.batch_augmentation = augmentation
+    batch = next(iter(data.train_dataloader()))
+    expected = data.on_after_batch_transfer(batch, 0)
+    with plugin.tensor_init_context():
+        found = data.on_after_batch_transfer(plugin.convert_input(batch), 0)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])

@@ -1,3 +1,4 @@
+import resource
 import warnings
 from collections import namedtuple
 
@@ -6,7 +7,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from datamodules import loader_policy
-from datamodules.loader_policy import decide_loader_policy, shared_memory_hint
+from datamodules.loader_policy import (
+    decide_loader_policy,
+    open_files_hint,
+    shared_memory_hint,
+)
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -63,3 +68,26 @@ def test_too_little_shared_memory_is_told_before_a_bus_error(monkeypatch):
     assert "--shm-size" in policy.hint
     assert not decide_loader_policy(False, False, 1, 0, batch_bytes=10**9).hint
     assert not shared_memory_hint(1000, num_workers=4)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "workers", "now", "warns"),
+    [
+        (1024, 4096, 8, 1024, False),
+        (256, 4096, 8, 4096, False),  # raised as far as it goes
+        (256, -1, 8, 640, False),  # or as is needed
+        (256, 512, 8, 512, True),
+        (64, 64, 2, 64, True),
+        (64, 64, 0, 64, False),
+        (-1, -1, 8, -1, False),
+    ],
+)
+def test_a_low_limit_of_open_files_is_raised_or_named(monkeypatch, soft, hard, workers, now, warns):
+    """What a worker hands over holds files open; -1 stands for no limit."""
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, wanted: limits.append(wanted))
+    hint = open_files_hint(workers)
+    assert limits[-1] == (now, hard)
+    assert bool(hint) is warns
+    assert not warns or f"may open {now} files (ulimit -n)" in hint

@@ -83,6 +83,7 @@ def proportional_memory() -> int:
     return total * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
 def test_memory_does_not_climb_with_workers():
     """500,000 paths read by two forked workers: no page is copied by reference counts."""

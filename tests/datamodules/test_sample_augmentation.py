@@ -32,6 +32,22 @@ def test_each_image_depends_on_its_own_key_only(arguments, channels):
     assert not torch.equal(other_epoch, whole)
 
 
+@pytest.mark.parametrize("arguments", KINDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_the_default_format_of_numbers_changes_nothing(arguments, dtype):
+    augmentation, keys = SampleAugmentation(**arguments), sample_keys(0, 0, np.arange(6))
+    images = noise()
+    expected = augmentation(images, keys, (16, 16))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = augmentation(images, keys, (16, 16))
+        assert torch.get_default_dtype() == dtype
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, expected)
+
+
 def test_random_resized_crop_makes_one_size_of_many():
     images = [np.zeros((3, 20, 30), np.uint8), np.zeros((3, 9, 9), np.uint8)]
     keys = sample_keys(0, 0, np.arange(2))

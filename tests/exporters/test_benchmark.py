@@ -53,6 +53,7 @@ def test_int8_is_compared_with_fp32_in_its_own_runtime() -> None:
     assert summarise(results)["onnx-int8"]["slowdown"] is None
 
 
+@pytest.mark.slow
 def test_real_files_are_timed_against_eager(run: Path, float_onnx: Path) -> None:
     load = small_run.loader(run)
     spec = load()[1]["input_spec"]

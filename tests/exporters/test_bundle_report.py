@@ -16,6 +16,8 @@ from tests.exporters.small_manifest import artifact, make_bundle, manifest_value
 from tests.exporters.test_bundle_files import Bomb
 from tests.exporters.test_model_card import TEXT_SPEC
 
+pytestmark = pytest.mark.slow
+
 
 def printed(function, *arguments: object) -> str:
     output = StringIO()

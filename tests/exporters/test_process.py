@@ -11,6 +11,8 @@ import pytest
 
 from exporters.process import ChildError, run_child
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -29,6 +29,8 @@ from tests.exporters.other_networks import (
     bench,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def folder(parent: Path, name: str) -> Path:
     """An empty folder for one file, which is all that the gate may find there."""
@@ -56,7 +58,6 @@ def export_onnx(job: ExportJob, *paths: Path) -> None:
             onnx_float.export(job, path)
 
 
-@pytest.mark.slow
 def test_1_a_second_lstm_in_the_same_process_freezes_the_length(tmp_path: Path) -> None:
     """So each export has a process of its own."""
     made = network(AttentionPooledLSTM, tmp_path)
@@ -76,7 +77,6 @@ def export_without_loops(job: ExportJob, path: Path) -> None:
     torch.export.save(program, path)
 
 
-@pytest.mark.slow
 def test_2_an_lstm_without_the_decomposition(tmp_path: Path) -> None:
     made = network(AttentionPooledLSTM, tmp_path)
     wrong = folder(tmp_path, "wrong") / pt2.FILE
@@ -90,7 +90,6 @@ def test_2_an_lstm_without_the_decomposition(tmp_path: Path) -> None:
     assert made.judge("pt2", right).verdict == "passed"
 
 
-@pytest.mark.slow
 def test_3_machine_code_that_checks_nothing(tmp_path: Path) -> None:
     """A package for a batch of 2; other dtypes and layouts."""
     made = network(ReusedLayers, tmp_path)
@@ -143,7 +142,6 @@ def train_from(images: np.ndarray) -> Any:
     return epoch_of([(torch.from_numpy(images),)] if len(images) else [])
 
 
-@pytest.mark.slow
 def test_5_qat_of_a_network_that_uses_a_layer_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +158,6 @@ def test_5_qat_of_a_network_that_uses_a_layer_twice(
         onnx_int8_qat.rounded(job)
 
 
-@pytest.mark.slow
 def test_6_ranges_that_have_seen_no_sample(tmp_path: Path) -> None:
     """Converted straight after it was prepared; and QAT without a batch."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e

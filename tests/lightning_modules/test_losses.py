@@ -25,6 +25,19 @@ def test_weighted_loss_of_a_sample_is_its_weight_times_its_loss() -> None:
     torch.testing.assert_close(weighted(logits, targets), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("soft", [False, True])
+def test_loss_is_exact_in_every_precision(dtype: torch.dtype, soft: bool) -> None:
+    """Lightning converts the module, and shares of mixup may come in any format."""
+    logits, targets = torch.randn(10, 3).to(dtype), torch.from_numpy(TARGETS)
+    shares = torch.nn.functional.one_hot(targets, 3).to(torch.bfloat16)
+    loss = ClassificationLoss(3, TARGETS, label_smoothing=0.1, class_weights=[1.0, 2.1, 4.3])
+    expected = loss(logits.double(), shares.double() if soft else targets)
+    found = loss.to(dtype)(logits, shares if soft else targets)
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+
+
 def test_smoothing_equals_soft_targets() -> None:
     logits, targets = torch.randn(10, 3), torch.from_numpy(TARGETS)
     soft = 0.9 * torch.nn.functional.one_hot(targets, 3) + 0.1 / 3

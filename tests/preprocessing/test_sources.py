@@ -226,6 +226,7 @@ def test_wrong_names(tmp_path: Path) -> None:
         text_of(long[1])
 
 
+@pytest.mark.slow
 def test_a_long_table_does_not_fill_memory(tmp_path: Path) -> None:
     """A reader that collects would take more than the file; this one takes some buffers."""
     import tracemalloc
