@@ -39,7 +39,7 @@ class Checkpointing(pl.Callback):
     Args:
         enabled: Whether to write checkpoints at all.
         monitor: Metric that decides what is best.
-        mode: Whether smaller or larger is better; auto knows from the name.
+        mode: Whether smaller or larger is better; auto knows from the metric.
     """
 
     def __init__(
@@ -49,8 +49,7 @@ class Checkpointing(pl.Callback):
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
-        falls = monitor.endswith(("loss", "error"))
-        self.mode = mode if mode != "auto" else "min" if falls else "max"
+        self.mode = mode
         self.folder: Path | None = None
         self.signals: Signals | None = None
         self.interval = parse_interval("5min")
@@ -93,7 +92,8 @@ class Checkpointing(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
-        pl_module.check_monitor("checkpoint", self.monitor)
+        direction = pl_module.check_monitor("checkpoint", self.monitor)
+        self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
         if trainer.is_global_zero:  # what a killed process was writing

@@ -7,6 +7,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning import callbacks as pl_callbacks
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
@@ -21,7 +22,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
     Args:
         enabled: Whether to stop early at all.
         monitor: Metric to watch, such as val/loss.
-        mode: Whether smaller or larger is better; auto knows from the name.
+        mode: Whether smaller or larger is better; auto knows from the metric.
         patience: Validations without improvement before training ends; auto is 5, or a fifth of
             those planned where that is more and the schedule still lowers the rate.
         min_delta: Smallest change that counts as an improvement.
@@ -43,11 +44,12 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
                 f"got {patience} and {min_delta}"
             )
         self.is_auto = patience == "auto"
+        self.is_mode_auto = mode == "auto"
         self.rate_falls = True  # as it was when this was asked last
         self.reached_threshold: float | None = None
         super().__init__(
             monitor=monitor,
-            mode=better_direction(monitor) if mode == "auto" else mode,
+            mode="min" if mode == "auto" else mode,
             patience=MIN_PATIENCE if patience == "auto" else patience,
             min_delta=min_delta,
             stopping_threshold=stopping_threshold,
@@ -61,7 +63,14 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             self._check_on_train_epoch_end = False
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            pl_module.check_monitor("early_stopping", self.monitor)
+            direction = pl_module.check_monitor("early_stopping", self.monitor)
+            if self.is_mode_auto and direction != self.mode:
+                self._set_mode(direction)
+
+    def _set_mode(self, mode: Literal["min", "max"]) -> None:
+        sign = 1 if mode == "max" else -1
+        self.mode, self.min_delta = mode, sign * abs(self.min_delta)
+        self.best_score = torch.tensor(-sign * math.inf)
 
     def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
         should_stop, reason = super()._evaluate_stopping_criteria(current)
@@ -112,6 +121,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         self.stopped_epoch = 0
         if self.monitor.startswith("val/") and not trainer.enable_validation:
             self.monitor = self.monitor.replace("val/", "train/", 1)
+            pl_module.check_monitor("early_stopping", self.monitor)
             self._check_on_train_epoch_end = True
             trainer.print(f"early stopping: no validation data, watching {self.monitor} instead")
 
@@ -129,8 +139,3 @@ def planned_validations(trainer: pl.Trainer) -> int:
     if trainer.check_val_every_n_epoch is None:
         return int(epochs * batches / every)
     return int(epochs / trainer.check_val_every_n_epoch * (batches // every))
-
-
-def better_direction(monitor: str) -> Literal["min", "max"]:
-    """Losses and errors are to fall, every other metric is to rise."""
-    return "min" if monitor.endswith(("loss", "error")) else "max"

@@ -1,10 +1,13 @@
 """Learning curves of a run as one picture, drawn when training ends."""
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+
+SPLITS = ("train/", "val/")
 
 
 class LearningCurves(pl.Callback):
@@ -25,26 +28,30 @@ class LearningCurves(pl.Callback):
 
 
 def draw_learning_curves(metrics: Path, path: Path) -> None:
-    """Loss, accuracy and learning rate against the epoch."""
+    """Every metric and the learning rate against the epoch."""
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    figure = matplotlib.figure.Figure(figsize=(12, 3.6), layout="constrained")
-    panels = {"loss": "loss", "accuracy": "accuracy", "lr": "learning rate"}
-    for index, (name, label) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, 3, index + 1)
-        columns = ["lr"] if name == "lr" else [f"train/{name}", f"val/{name}"]
-        for column in columns:
+    logged = [name for name in rows[0] if name.startswith(SPLITS)] if rows else []
+    names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in logged)])
+    num_rows = math.ceil(len(names) / 3)
+    figure = matplotlib.figure.Figure(figsize=(12, 3.6 * num_rows), layout="constrained")
+    for index, name in enumerate(names):
+        axes = figure.add_subplot(num_rows, 3, index + 1)
+        columns = ["lr"] if name == "lr" else [split + name for split in SPLITS]
+        label = "learning rate" if name == "lr" else name.replace("_", " ")
+        for number, column in enumerate(columns):
             points = [(int(r["epoch"]) + 1, float(r[column])) for r in rows if r.get(column)]
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=column)
+                (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3)
+                line.set(color=f"C{number}", label=column)
         axes.set(xlabel="epoch", ylabel=label, title=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if name == "lr":
             axes.set_yscale("log")
-        else:
+        elif axes.lines:
             axes.legend()
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)

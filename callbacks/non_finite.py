@@ -1,6 +1,6 @@
 """Stops at once, and leaves no checkpoint behind, when training has produced a NaN or an infinity.
 
-Nothing is read from the device at every step: losses are counted on the device, and a gradient
+Nothing is read from the device at every step: losses are kept on the device, and a gradient
 that is not finite shows in the weights after its step, for good. Both are looked at every n steps
 and before every checkpoint, so that the newest checkpoint is always a good state to replay from.
 """
@@ -46,7 +46,7 @@ class NonFinite(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
-            self.look(trainer, pl_module, math.isfinite(pl_module.reports["val"].loss))
+            self.look(trainer, pl_module, math.isfinite(pl_module.reports["val"].scalars["loss"]))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]
@@ -64,7 +64,7 @@ class NonFinite(pl.Callback):
         is_fine = is_fine and are_finite(weights)
         reason = "a loss, a gradient or a weight became NaN or infinite"
         if trainer.scaler is None:
-            is_fine = is_fine and not bool(pl_module.train_counts.totals[1] > 0)
+            is_fine = is_fine and pl_module.train_outcomes.losses_are_finite()
         elif self.skips_too_often(trainer.scaler.get_scale()):
             is_fine, reason = False, f"the gradient scaler left out {MAX_SKIPPED} steps in a row"
         if trainer.strategy.reduce_boolean_decision(not is_fine, all=False):

@@ -6,7 +6,8 @@ never makes the device wait.
 
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
@@ -16,6 +17,13 @@ from torch import Tensor
 
 REDRAW_SECONDS = 0.2
 SHOWN = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "lr")
+
+
+@runtime_checkable
+class Monitored(Protocol):
+    """A module that knows which of its metrics decide something; they are shown as well."""
+
+    monitored: list[str]
 
 
 class EpochProgress(ProgressBar):
@@ -59,7 +67,9 @@ class EpochProgress(ProgressBar):
         values = trainer.callback_metrics.items()  # those of the last validation stay in it
         stale = () if self.is_validated else ("val/",)
         metrics = {name: float(value) for name, value in values if not name.startswith(stale)}
-        self.print(epoch_line(trainer.current_epoch + 1, trainer.max_epochs, metrics, seconds))
+        others = pl_module.monitored if isinstance(pl_module, Monitored) else []
+        epoch = trainer.current_epoch + 1
+        self.print(epoch_line(epoch, trainer.max_epochs, metrics, seconds, others))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
@@ -117,12 +127,16 @@ class EpochProgress(ProgressBar):
 
 
 def epoch_line(
-    epoch: int, max_epochs: int | None, metrics: dict[str, float], seconds: float
+    epoch: int,
+    max_epochs: int | None,
+    metrics: dict[str, float],
+    seconds: float,
+    others: Sequence[str] = (),
 ) -> str:
     """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of what was logged."""
     total = f"/{max_epochs}" if max_epochs and max_epochs > 0 else ""
     parts = [f"epoch {epoch}{total}"]
-    for name in SHOWN:
+    for name in dict.fromkeys([*SHOWN[:-1], *others, SHOWN[-1]]):
         if name in metrics:
             value = metrics[name]
             parts.append(f"{name} {value:.2e}" if name == "lr" else f"{name} {value:.4f}")

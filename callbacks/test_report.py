@@ -1,4 +1,7 @@
-"""After the test: the per-class table on the screen and the confusion matrix as a picture."""
+"""After the test: the per-class table on the screen and the confusion matrix as a picture.
+
+Where there are very many classes, the worst of them and what is most often confused stand for all.
+"""
 
 import json
 from pathlib import Path
@@ -11,10 +14,17 @@ from rich.table import Table
 
 MAX_TABLE_CLASSES = 50
 MAX_NUMBERED_CLASSES = 20
+MAX_MATRIX_CLASSES = 100  # as numbers
+MAX_DRAWN_CLASSES = 1000  # as a picture
+MAX_LISTED_CLASSES = 1000  # in test.json
+MAX_LISTED_PAIRS = 50
+MAX_PRINTED_PAIRS = 10
+IN_TABLE = ("precision", "recall", "f1")
+FIRST = ("accuracy", "loss")
 
 
 class TestReport(pl.Callback):
-    """Writes test.json and confusion_matrix.png, and prints precision, recall and F1.
+    """Writes test.json and, of up to 1,000 classes, confusion_matrix.png; prints a row a class.
 
     Args:
         enabled: Whether to report.
@@ -35,47 +45,69 @@ class TestReport(pl.Callback):
             (self.folder / "test.json").write_text(
                 json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8"
             )
-            draw_confusion_matrix(report.confusion, names, self.folder / "confusion_matrix.png")
+            if len(names) <= MAX_DRAWN_CLASSES:
+                picture = self.folder / "confusion_matrix.png"
+                draw_confusion_matrix(report.outcomes.confusion(), names, picture)
 
 
 def report_values(report: Any, class_names: list[str]) -> dict[str, Any]:
     """The report as plain values."""
-    rows = zip(class_names, report.precision, report.recall, report.f1, report.support, strict=True)
-    return {
-        "num_samples": report.num_samples,
-        **report.scalars(),
+    outcomes, num_classes = report.outcomes, len(class_names)
+    shown = lowest_f1(outcomes, MAX_LISTED_CLASSES)
+    columns = (outcomes.precision, outcomes.recall, outcomes.f1, outcomes.support)
+    rows = zip(shown.tolist(), *(column[shown].tolist() for column in columns), strict=True)
+    values = {
+        "num_samples": outcomes.num_samples,
+        **report.scalars,
+        "num_classes": num_classes,
         "classes": [
-            {"name": n, "precision": p, "recall": r, "f1": f, "support": int(s)}
-            for n, p, r, f, s in rows
+            {"name": class_names[i], "precision": p, "recall": r, "f1": f, "support": s}
+            for i, p, r, f, s in rows
         ],
-        "confusion_matrix": report.confusion.tolist(),
+        "most_confused": [
+            {"true": class_names[t], "predicted": class_names[p], "samples": n}
+            for t, p, n in outcomes.confused(MAX_LISTED_PAIRS)
+        ],
     }
+    if num_classes <= MAX_MATRIX_CLASSES:
+        values["confusion_matrix"] = outcomes.confusion().tolist()
+    return values
+
+
+def lowest_f1(outcomes: Any, limit: int) -> np.ndarray:
+    """int64, all classes in their order, or the worst ones where there are more than that."""
+    if outcomes.num_classes <= limit:
+        return np.arange(outcomes.num_classes)
+    occurs = np.flatnonzero(outcomes.support)  # of others nothing is known
+    return occurs[np.argsort(outcomes.f1[occurs], kind="stable")[:limit]]
 
 
 def print_report(report: Any, class_names: list[str]) -> None:
     """A row a class (the worst ones where there are very many), then the totals."""
-    table = Table(title=f"test, {report.num_samples} samples", title_justify="left")
+    outcomes, scalars = report.outcomes, report.scalars
+    table = Table(title=f"test, {outcomes.num_samples} samples", title_justify="left")
     table.add_column("class")
     for column in ("precision", "recall", "F1", "samples"):
         table.add_column(column, justify="right")
-    shown = np.arange(len(class_names))
-    if len(shown) > MAX_TABLE_CLASSES:
-        shown = np.argsort(report.f1, kind="stable")[:MAX_TABLE_CLASSES]
-        table.caption = f"the {MAX_TABLE_CLASSES} classes with the lowest F1"
+    shown = lowest_f1(outcomes, MAX_TABLE_CLASSES)
+    if len(shown) < len(class_names):
+        table.caption = f"the {len(shown)} classes with the lowest F1"
+    figures = np.stack([outcomes.precision, outcomes.recall, outcomes.f1], axis=1)  # [K,3]
     for index in shown:
-        figures = (report.precision[index], report.recall[index], report.f1[index])
-        table.add_row(
-            class_names[index], *(f"{x:.4f}" for x in figures), str(report.support[index])
-        )
+        row = (f"{value:.4f}" for value in figures[index])
+        table.add_row(class_names[index], *row, str(outcomes.support[index]))
     table.add_section()
-    macro = (report.macro(values) for values in (report.precision, report.recall, report.f1))
-    table.add_row("macro mean", *(f"{x:.4f}" for x in macro), str(report.num_samples))
+    macro = (f"{scalars[name]:.4f}" for name in IN_TABLE)
+    table.add_row("macro mean", *macro, str(outcomes.num_samples))
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        f"test accuracy {report.accuracy:.4f}  loss {report.loss:.4f}  "
-        f"calibration error {report.calibration_error:.4f}"
-    )
+    others = [name for name in scalars if name not in (*IN_TABLE, *FIRST)]
+    words = (f"{name.replace('_', ' ')} {scalars[name]:.4f}" for name in (*FIRST, *others))
+    console.print("test", "  ".join(words), soft_wrap=True)
+    if len(class_names) > MAX_DRAWN_CLASSES:  # instead of the picture
+        for true, predicted, count in outcomes.confused(MAX_PRINTED_PAIRS):
+            line = f"confused: {class_names[true]} taken for {class_names[predicted]}, {count} x"
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def draw_confusion_matrix(confusion: np.ndarray, class_names: list[str], path: Path) -> None:

@@ -16,6 +16,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 MAX_TABLE_ROWS = 1000
+MAX_MATRIX_CLASSES = 100  # of more, only mistakes are listed
 MAX_SAMPLES = 100
 
 
@@ -100,13 +101,18 @@ class WandbReport(pl.Callback):
             return
         import wandb
 
-        report = pl_module.reports["test"]
+        outcomes = pl_module.reports["test"].outcomes
         columns: list[str | int] = ["true", "predicted", "probability"]
         columns += ["sample"] if self.log_samples else []
         predictions = wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])
         names = pl_module.class_names
-        counts = [[n, *row] for n, row in zip(names, report.confusion.tolist(), strict=True)]
-        confusion = wandb.Table(columns=["true class", *names], data=counts)
+        if len(names) <= MAX_MATRIX_CLASSES:
+            columns = ["true class", *names]
+            counts = [[n, *r] for n, r in zip(names, outcomes.confusion().tolist(), strict=True)]
+        else:
+            columns = ["true class", "predicted class", "samples"]
+            counts = [[names[t], names[p], n] for t, p, n in outcomes.confused(MAX_TABLE_ROWS)]
+        confusion = wandb.Table(columns=columns, data=counts)
         self.run.log({"test/predictions": predictions, "test/confusion_matrix": confusion})
         picture = self.folder / "confusion_matrix.png" if self.folder else None
         if picture is not None and picture.is_file():

@@ -1,22 +1,22 @@
 """The training logic around a deployable module: loss, metrics, optimizer and schedule.
 
-One step serves training, validation and test. Nothing is logged in a step: counts accumulate on
-the device and are read once an epoch, which is both exact and faster than per-step logging.
+One step serves training, validation and test. Nothing is logged in a step: a row a sample is kept
+on the device and read once an epoch, which is both exact and faster than per-step logging.
 
 N batch, K classes.
 """
 
-import difflib
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sized
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
+from lightning_modules import metrics
 from lightning_modules.activation_checkpointing import checkpoint_activations
-from lightning_modules.metrics import ClassificationCounts, ClassificationReport
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
+from lightning_modules.outcome_buffer import OutcomeBuffer
 from lightning_modules.run_length import steps_left
 from lightning_modules.schedules import Schedule
 
@@ -55,13 +55,14 @@ class Classifier(pl.LightningModule):
         self.schedule_arguments = dict(schedule)
         num_classes = len(self.class_names)
         self.criterion = criterion
-        self.train_counts = ClassificationCounts(num_classes)
-        self.val_counts = ClassificationCounts(num_classes)
-        self.test_counts = ClassificationCounts(num_classes)
-        self.reports: dict[str, ClassificationReport] = {}
+        self.train_outcomes = OutcomeBuffer(num_classes)
+        self.val_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
+        self.test_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
+        self.reports: dict[str, metrics.Report] = {}
+        self.monitored: list[str] = []  # names that a callback or the schedule goes by
         self.validated: dict[str, Any] = {"scores": {}}  # the last time: scores, step
         self.tested: dict[str, int | None] = {}  # place of the weights that were loaded for a test
-        self.resumed_counts: dict[str, Tensor] | None = None
+        self.resumed_outcomes: Tensor | None = None
         self.resumed_groups: list[int] | None = None  # sizes of the optimizer's groups
         self.optimizer_changed = False  # by a resumed run that asked for that
         name = self.optimizer_arguments.get("name", "adamw")
@@ -85,25 +86,25 @@ class Classifier(pl.LightningModule):
         return self.criterion(self.logits(inputs), targets).mean()
 
     def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
-        _, losses = self._count(batch, self.train_counts)
+        _, losses = self._observe(batch, self.train_outcomes)
         return losses.sum() * self._loss_scale(batch_idx, len(losses))
 
     def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
-        self._count(batch, self.val_counts)
+        self._observe(batch, self.val_outcomes)
 
     def test_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
         """Returns the logits, for callbacks that show predictions."""
-        logits, _ = self._count(batch, self.test_counts)
+        logits, _ = self._observe(batch, self.test_outcomes)
         return logits
 
-    def _count(
-        self, batch: tuple[Inputs, Tensor], counts: ClassificationCounts
+    def _observe(
+        self, batch: tuple[Inputs, Tensor], outcomes: OutcomeBuffer
     ) -> tuple[Tensor, Tensor]:
-        """Counts a batch; returns logits [N,K] and the loss of each sample, float32 [N]."""
+        """Keeps a batch's outcomes; returns logits [N,K] and losses, float32 [N]."""
         inputs, targets = batch
         logits = self.logits(inputs)
         losses = self.criterion(logits, targets)
-        counts.update(logits.detach(), targets, losses.detach())
+        outcomes.add(logits.detach(), targets, losses.detach())
         return logits, losses
 
     def _loss_scale(self, batch_idx: int, num_samples: int) -> float:
@@ -129,27 +130,26 @@ class Classifier(pl.LightningModule):
     @property
     def metric_names(self) -> list[str]:
         """Every name that can be monitored, known before training starts."""
-        names = self.train_counts.scalar_names()
-        return [f"{split}/{name}" for split in ("train", "val") for name in names]
+        return metrics.monitored_names(len(self.class_names))
 
-    def check_monitor(self, group: str, monitor: str) -> None:
+    def check_monitor(self, group: str, monitor: str) -> Literal["min", "max"]:
         """Finds a misspelt metric before training instead of after the first epoch.
+
+        Returns:
+            Whether smaller or larger is better.
 
         Raises:
             ValueError: No step logs that name; the nearest one and all names are given.
         """
-        names = self.metric_names
-        if monitor not in names:
-            near = difflib.get_close_matches(monitor, names, n=1, cutoff=0.3)
-            raise ValueError(
-                f"--{group}.monitor {monitor}: nothing logs that name"
-                f"{f'; did you mean {near[0]}?' if near else ''} (available: {', '.join(names)})"
-            )
+        metrics.check_name(group, monitor, self.metric_names)
+        self.monitored.append(monitor)
+        return metrics.better_direction(monitor)
 
     def on_train_start(self) -> None:
-        if self.resumed_counts is not None:  # sums over all ranks, which rank 0 goes on with
-            self.train_counts.restore(self.resumed_counts if self.trainer.is_global_zero else {})
-        self.resumed_counts = None
+        self._expect("val", self.val_outcomes, self.trainer.val_dataloaders)
+        if self.resumed_outcomes is not None and self.trainer.is_global_zero:  # those of all ranks
+            self.train_outcomes.restore(self.resumed_outcomes)
+        self.resumed_outcomes = None
         if self.optimizer_changed:
             self._apply_configured_optimizer()
         for schedule in self._schedules():  # where batches or limits are others than before
@@ -164,39 +164,62 @@ class Classifier(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         if not self.trainer.is_last_batch:  # the epoch was cut short
             self.log_training()
-        self.train_counts.reset()
+        self.train_outcomes.reset()
 
     def log_training(self) -> None:
         """Logs the figures of the epoch so far, and the rate."""
-        self._log_report("train", self.train_counts)
+        self._log_report("train", self.train_outcomes)
         self._log_epoch({"lr": self.trainer.optimizers[0].param_groups[0]["lr"]})
+
+    def on_validation_start(self) -> None:
+        self._expect("val", self.val_outcomes, self.trainer.val_dataloaders)
 
     def on_validation_epoch_end(self) -> None:
         if self.trainer.sanity_checking:
-            self.val_counts.reset()
+            self.val_outcomes.reset()
             return
-        report = self._log_report("val", self.val_counts)
-        self.val_counts.reset()
+        scalars = self._log_report("val", self.val_outcomes)
+        self.val_outcomes.reset()
         self.validated = {
-            "scores": {f"val/{name}": value for name, value in report.scalars().items()},
+            "scores": {f"val/{name}": value for name, value in scalars.items()},
             "global_step": self.global_step,
         }
-        if self.trainer.state.fn == "fit" and math.isfinite(report.loss):
+        if self.trainer.state.fn == "fit":
             for schedule in self._schedules():
-                schedule.observe(report.loss)
+                schedule.observe(scalars[schedule.monitor.removeprefix("val/")])
+
+    def on_test_start(self) -> None:
+        self._expect("test", self.test_outcomes, self.trainer.test_dataloaders)
 
     def on_test_epoch_end(self) -> None:
-        self._log_report("test", self.test_counts)
-        self.test_counts.reset()
+        self._log_report("test", self.test_outcomes)
+        self.test_outcomes.reset()
         epoch, step = (self.tested.get(key) for key in PLACE)
         if epoch is not None and step is not None:  # else Lightning logs at the end of the training
             self._log_epoch({"epoch": epoch, "step": step})
 
-    def _log_report(self, split: str, counts: ClassificationCounts) -> ClassificationReport:
-        report = counts.report()
-        self.reports[split] = report
-        self._log_epoch({f"{split}/{name}": value for name, value in report.scalars().items()})
-        return report
+    def _expect(self, split: str, outcomes: OutcomeBuffer, loader: object) -> None:
+        """Says, before any of them is made, where the scores of an evaluation are not kept.
+
+        Raises:
+            ValueError: A metric that needs them is monitored.
+        """
+        if loader is None:
+            return
+        dataset = getattr(loader, "dataset", None)
+        reason = outcomes.expect(len(dataset) if isinstance(dataset, Sized) else None)
+        if reason is None:
+            return
+        for name in self.monitored:
+            if name.rpartition("/")[2] in metrics.NEEDS_SCORES:
+                raise ValueError(f"{name} cannot be monitored with {reason}; choose another metric")
+        names = ", ".join(f"{split}/{name}" for name in sorted(metrics.NEEDS_SCORES))
+        self.print(f"without {names}: {reason}")
+
+    def _log_report(self, split: str, outcomes: OutcomeBuffer) -> dict[str, float]:
+        found = self.reports[split] = metrics.report(outcomes.collect(self.device))
+        self._log_epoch({f"{split}/{name}": value for name, value in found.scalars.items()})
+        return found.scalars
 
     def _log_epoch(self, values: Mapping[str, float]) -> None:
         # one value an epoch, the same on every rank: nothing to average
@@ -219,6 +242,8 @@ class Classifier(pl.LightningModule):
         if not math.isfinite(total_steps):
             raise ValueError("the schedule needs an end: give --max_epochs or --max_steps")
         schedule = Schedule(optimizer, int(total_steps), **self.schedule_arguments)
+        if schedule.is_watching:
+            schedule.mode = self.check_monitor("schedule", schedule.monitor)
         schedule.set_base_lr(self.base_lr)
         return {
             "optimizer": optimizer,
@@ -263,8 +288,8 @@ class Classifier(pl.LightningModule):
         is_validated = self.validated.get("global_step") == self.global_step
         scores = self.validated["scores"] if is_validated else {}
         checkpoint["description"] = self.description | here | {"scores": scores}
-        if self.train_counts.update_called:  # the sum over all ranks, of the epoch so far
-            checkpoint["train_counts"] = self.train_counts.compute()
+        if self.trainer.state.fn == "fit":
+            checkpoint["train_outcomes"] = self.train_outcomes.state(self.device)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         description = checkpoint["description"]
@@ -272,7 +297,11 @@ class Classifier(pl.LightningModule):
         if self.trainer.state.fn == "fit":
             if description.get("scores"):
                 self.validated = {key: description.get(key) for key in ("scores", "global_step")}
-            self.resumed_counts = checkpoint.get("train_counts")
+            self.resumed_outcomes = checkpoint.get("train_outcomes")
+            if "train_counts" in checkpoint:
+                self.print(
+                    "train/ figures of this epoch begin here: the checkpoint is an older one"
+                )
             for state in checkpoint["optimizer_states"][:1]:
                 self.resumed_groups = [len(group["params"]) for group in state["param_groups"]]
             before = description["config"].get("optimizer")

@@ -1,174 +1,158 @@
-"""Exact classification metrics: integer counts on the device, read off once an epoch.
+"""Metrics: functions of the table of outcomes. A new one is a function and a line in METRICS.
 
-All states are integers (losses and confidences in units of 2^-24), so a sum does not depend on
-how samples were batched, in which order they came, or on how many ranks they were counted.
+Its name is then valid wherever one is monitored, and stands in every log, plot and report. A metric
+falls with a better model if it stands in SMALLER_IS_BETTER, and may use `outcomes.scores` if it
+stands in NEEDS_SCORES; those are there for validation and test, where they are not too large.
 
-N batch, K classes, B confidence bins.
+N samples, K classes.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torchmetrics import Metric
 
-UNIT = 2.0**24
+from lightning_modules.outcomes import TOP_K, Outcomes
+
 NUM_BINS = 15
-TOP_K = 5  # a sample counts for top-k accuracy if its class is among the k likeliest
 
 
-class ClassificationCounts(Metric):
-    """Counts from which every classification metric follows.
+def loss(outcomes: Outcomes) -> float:
+    """Mean over the samples; one that is not finite spoils it."""
+    if not np.isfinite(outcomes.losses).all():
+        return float("nan")
+    return _share(outcomes.losses.sum(dtype=np.float64), outcomes.num_samples)
 
-    Args:
-        num_classes: K.
+
+def accuracy(outcomes: Outcomes) -> float:
+    return _share(outcomes.hits.sum(), outcomes.num_samples)
+
+
+def top_k_accuracy(outcomes: Outcomes) -> float:
+    return _share(outcomes.top_k_hits.sum(), outcomes.num_samples)
+
+
+def precision(outcomes: Outcomes) -> float:
+    return macro(outcomes, outcomes.precision)
+
+
+def recall(outcomes: Outcomes) -> float:
+    return macro(outcomes, outcomes.recall)
+
+
+def f1(outcomes: Outcomes) -> float:
+    return macro(outcomes, outcomes.f1)
+
+
+def macro(outcomes: Outcomes, per_class: np.ndarray) -> float:
+    """Mean over the classes that occur among targets or predictions, as scikit-learn does."""
+    occurs = (outcomes.support + outcomes.predicted) > 0
+    return float(per_class[occurs].mean()) if occurs.any() else float("nan")
+
+
+def balanced_accuracy(outcomes: Outcomes) -> float:
+    """Mean recall of the classes that have samples."""
+    occurs = outcomes.support > 0
+    return float(outcomes.recall[occurs].mean()) if occurs.any() else float("nan")
+
+
+def calibration_error(outcomes: Outcomes) -> float:
+    """Expected calibration error over equal-width bins (Guo et al. 2017, equation 3)."""
+    confidences = outcomes.confidences
+    if not np.isfinite(confidences).all():
+        return float("nan")
+    # upper edges belong to their bin, as in the paper
+    bins = np.ceil(confidences * np.float32(NUM_BINS)).astype(np.int64) - 1
+    bins = bins.clip(0, NUM_BINS - 1)
+    correct = np.bincount(bins[outcomes.hits], minlength=NUM_BINS)
+    confidence = np.bincount(bins, weights=confidences, minlength=NUM_BINS)
+    return _share(np.abs(correct - confidence).sum(), outcomes.num_samples)
+
+
+def auroc(outcomes: Outcomes) -> float:
+    """Mean area under the ROC curve of one class against the rest, of those that have both.
+
+    A class's area is the share of pairs of a positive and a negative sample that its scores put in
+    the right order, ties being half of one: counts, without a rounding.
     """
-
-    full_state_update = False
-    confusion: Tensor  # int64 [K,K], rows are true classes
-    bins: Tensor  # int64 [3,B]: samples, correct ones, sum of confidences in units
-    totals: Tensor  # int64 [3]: sum of losses in units, samples with non-finite loss, top-k hits
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.num_classes = num_classes
-        zeros = {"confusion": (num_classes, num_classes), "bins": (3, NUM_BINS), "totals": (3,)}
-        for name, shape in zeros.items():
-            self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
-
-    @torch.no_grad()
-    def update(self, logits: Tensor, targets: Tensor, losses: Tensor) -> None:
-        """Counts a batch.
-
-        Args:
-            logits: float [N,K].
-            targets: int64 [N], or float [N,K] (soft targets count as their likeliest class).
-            losses: float [N], loss of each sample.
-        """
-        if targets.ndim == 2:
-            targets = targets.argmax(dim=1)
-        probabilities, predictions = logits.float().softmax(dim=1).max(dim=1)
-        correct = (predictions == targets).long()
-        k = self.num_classes
-        self.confusion += torch.bincount(targets * k + predictions, minlength=k * k).view(k, k)
-        # upper edges belong to their bin, as in Guo et al. 2017
-        bins = (probabilities * NUM_BINS).ceil().long().sub(1).clamp(0, NUM_BINS - 1)
-        values = torch.stack([torch.ones_like(bins), correct, to_units(probabilities)])
-        self.bins.index_add_(1, bins, values)
-        finite = losses.isfinite()
-        loss_units = to_units(torch.where(finite, losses, 0.0))
-        hits = (logits.topk(min(TOP_K, k), dim=1).indices == targets[:, None]).sum()
-        self.totals += torch.stack([loss_units.sum(), (~finite).sum(), hits])
-
-    def compute(self) -> dict[str, Tensor]:
-        """The counts, summed over ranks."""
-        return {"confusion": self.confusion, "bins": self.bins, "totals": self.totals}
-
-    def restore(self, counts: Mapping[str, Tensor]) -> None:
-        """Goes on from earlier counts, as `compute` gave them."""
-        for name, value in counts.items():
-            setattr(self, name, value.to(self.device))
-        self._update_count = 1  # not empty: `compute` needs no warning
-
-    def report(self) -> "ClassificationReport":
-        """Metrics of all samples counted so far on all ranks."""
-        counts = {name: value.cpu().numpy() for name, value in self.compute().items()}
-        return ClassificationReport(**counts)
-
-    def scalar_names(self) -> list[str]:
-        """Names of all figures that `report` gives as one number."""
-        empty = {name: np.zeros(np.shape(value)) for name, value in self.metric_state.items()}
-        return list(ClassificationReport(**empty).scalars())
+    scores, positives = outcomes.scores, outcomes.support
+    classes = np.flatnonzero((positives > 0) & (positives < outcomes.num_samples))
+    if scores is None or not len(classes) or not np.isfinite(scores).all():
+        return float("nan")
+    areas = []
+    for index in classes:
+        column = scores[:, index]
+        positive = column[outcomes.targets == index]
+        column = np.sort(column)
+        # twice the rank, from 1, of each positive one among all
+        ranks = np.searchsorted(column, positive) + np.searchsorted(column, positive, "right") + 1
+        num_pairs = len(positive) * (len(column) - len(positive))
+        areas.append((ranks.sum() - len(positive) * (len(positive) + 1)) / (2 * num_pairs))
+    return float(np.mean(areas))
 
 
-def to_units(values: Tensor) -> Tensor:
-    """float -> int64 in units of 2^-24."""
-    return (values.float() * UNIT).round().long()
+TOP_K_ACCURACY = f"top_{TOP_K}_accuracy"  # only where there are more classes than that
+METRICS: dict[str, Callable[[Outcomes], float]] = {
+    "loss": loss,
+    "accuracy": accuracy,
+    "precision": precision,
+    "recall": recall,
+    "f1": f1,
+    "calibration_error": calibration_error,
+    TOP_K_ACCURACY: top_k_accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "auroc": auroc,
+}
+SMALLER_IS_BETTER = {"loss", "calibration_error"}
+NEEDS_SCORES = {"auroc"}
 
 
 @dataclass(frozen=True)
-class ClassificationReport:
-    """Metrics computed in float64 from counts; values equal scikit-learn's.
+class Report:
+    """What is known of an epoch: its table, and every metric by name."""
 
-    confusion: int64 [K,K], rows are true classes. bins: int64 [3,B]. totals: int64 [3].
+    outcomes: Outcomes
+    scalars: dict[str, float]
+
+
+def report(outcomes: Outcomes) -> Report:
+    names = metric_names(outcomes.num_classes, outcomes.scores is not None)
+    return Report(outcomes, {name: METRICS[name](outcomes) for name in names})
+
+
+def metric_names(num_classes: int, has_scores: bool) -> list[str]:
+    """Names of the metrics that there are for so many classes."""
+    left_out = set() if has_scores else set(NEEDS_SCORES)
+    left_out |= {TOP_K_ACCURACY} if num_classes <= TOP_K else set()
+    return [name for name in METRICS if name not in left_out]
+
+
+def monitored_names(num_classes: int) -> list[str]:
+    """Every name that is logged in training, for so many classes."""
+    splits = {"train": False, "val": True}  # whether scores are kept
+    return [f"{s}/{name}" for s, kept in splits.items() for name in metric_names(num_classes, kept)]
+
+
+def check_name(group: str, monitor: str, names: list[str]) -> None:
+    """Refuses a name that is not logged.
+
+    Raises:
+        ValueError: With the nearest name, and all.
     """
-
-    confusion: np.ndarray
-    bins: np.ndarray
-    totals: np.ndarray
-
-    @property
-    def num_samples(self) -> int:
-        return int(self.confusion.sum())
-
-    @property
-    def loss(self) -> float:
-        if not self.num_samples or self.totals[1]:
-            return float("nan")
-        return float(self.totals[0] / UNIT / self.num_samples)
-
-    @property
-    def accuracy(self) -> float:
-        return _share(np.trace(self.confusion), self.num_samples)
-
-    @property
-    def top_k_accuracy(self) -> float:
-        return _share(self.totals[2], self.num_samples)
-
-    @property
-    def support(self) -> np.ndarray:
-        """int64 [K], samples of each true class."""
-        return self.confusion.sum(axis=1)
-
-    @property
-    def precision(self) -> np.ndarray:
-        """float64 [K]; 0 where a class was never predicted."""
-        return _ratio(np.diag(self.confusion), self.confusion.sum(axis=0))
-
-    @property
-    def recall(self) -> np.ndarray:
-        """float64 [K]; 0 where a class has no samples."""
-        return _ratio(np.diag(self.confusion), self.support)
-
-    @property
-    def f1(self) -> np.ndarray:
-        """float64 [K]: 2 TP / (2 TP + FP + FN)."""
-        return _ratio(2 * np.diag(self.confusion), self.support + self.confusion.sum(axis=0))
-
-    @property
-    def calibration_error(self) -> float:
-        """Expected calibration error over equal-width bins (Guo et al. 2017, equation 3)."""
-        samples, correct, confidence = self.bins
-        return _share(np.abs(correct - confidence / UNIT)[samples > 0].sum(), self.num_samples)
-
-    def macro(self, per_class: np.ndarray) -> float:
-        """Mean over the classes that occur among targets or predictions, as scikit-learn does."""
-        occurs = (self.support + self.confusion.sum(axis=0)) > 0
-        return float(per_class[occurs].mean()) if occurs.any() else float("nan")
-
-    def scalars(self) -> dict[str, float]:
-        """All figures that are one number, by the name under which they are logged."""
-        figures = {
-            "loss": self.loss,
-            "accuracy": self.accuracy,
-            "precision": self.macro(self.precision),
-            "recall": self.macro(self.recall),
-            "f1": self.macro(self.f1),
-            "calibration_error": self.calibration_error,
-        }
-        if len(self.confusion) > TOP_K:
-            figures[f"top_{TOP_K}_accuracy"] = self.top_k_accuracy
-        return figures
+    if monitor not in names:
+        near = difflib.get_close_matches(monitor, names, n=1, cutoff=0.3)
+        raise ValueError(
+            f"--{group}.monitor {monitor}: nothing logs that name"
+            f"{f'; did you mean {near[0]}?' if near else ''} (available: {', '.join(names)})"
+        )
 
 
-def _share(part: Any, whole: int) -> float:
+def better_direction(monitor: str) -> Literal["min", "max"]:
+    """Whether smaller or larger is better, of a name such as val/loss."""
+    return "min" if monitor.rpartition("/")[2] in SMALLER_IS_BETTER else "max"
+
+
+def _share(part: float, whole: int) -> float:
     return float(part / whole) if whole else float("nan")
-
-
-def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    result = np.zeros(len(numerator), dtype=np.float64)
-    np.divide(numerator, denominator, out=result, where=denominator > 0)
-    return result

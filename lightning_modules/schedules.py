@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 ScheduleName = Literal["constant", "step", "cosine", "onecycle", "plateau", "warmup_cosine_plateau"]
-WATCHES_LOSS = ("plateau", "warmup_cosine_plateau")
+WATCHING = ("plateau", "warmup_cosine_plateau")
 PROGRESS = (
     *("last_epoch", "_step_count", "base_lrs", "_last_lr"),
     *("plateau_scale", "best_loss", "num_bad"),
@@ -21,7 +21,7 @@ PROGRESS = (
 
 
 class Schedule(LRScheduler):
-    """Steps once an optimizer step; `observe` takes each validation loss.
+    """Steps once an optimizer step; `observe` takes the monitored metric of each validation.
 
     Args:
         optimizer: Its groups' rates are the base rates (the peak of every schedule).
@@ -35,8 +35,9 @@ class Schedule(LRScheduler):
             takes over from the cosine.
         reduce_factor: Factor of one reduction (step, plateau).
         patience: Validations without improvement before a plateau reduction.
-        min_delta: Smallest relative improvement of the validation loss that counts.
+        min_delta: Smallest relative improvement of the monitored metric that counts.
         min_factor: The plateau rule never goes below this factor of the base rate.
+        monitor: Metric of the validation that the plateau rule watches.
 
     Raises:
         ValueError: A value outside its range, or an unknown length of training.
@@ -55,8 +56,9 @@ class Schedule(LRScheduler):
         patience: Annotated[int, ">= 0"] = 2,
         min_delta: Annotated[float, "0 <= x < 1"] = 1e-3,
         min_factor: Annotated[float, "0 <= x <= 1"] = 1e-3,
+        monitor: str = "val/loss",
     ) -> None:
-        check_schedule(warmup, step_share, plateau_start, reduce_factor, patience)
+        check_schedule(warmup, step_share, plateau_start, reduce_factor, patience, monitor)
         self.name = name
         self.total_steps = total_steps
         self.warmup_steps = round(warmup * total_steps)
@@ -67,8 +69,10 @@ class Schedule(LRScheduler):
         self.patience = patience
         self.min_delta = min_delta
         self.min_factor = min_factor
+        self.monitor = monitor
+        self.mode: Literal["min", "max"] = "min"  # of the monitored metric
         self.plateau_scale = 1.0
-        self.best_loss = math.inf
+        self.best_loss = math.inf  # or whatever else is monitored; infinite: none yet
         self.num_bad = 0
         super().__init__(optimizer)
 
@@ -78,17 +82,24 @@ class Schedule(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands; what the configuration says is not part of it."""
-        return {name: getattr(self, name) for name in PROGRESS}
+        return {name: getattr(self, name) for name in (*PROGRESS, "monitor")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from there with this schedule's settings; `move_to` fits it to this length."""
         for name in PROGRESS:
             setattr(self, name, state_dict[name])
+        if state_dict.get("monitor", "val/loss") != self.monitor:  # the best was of another metric
+            self.best_loss, self.num_bad = math.inf, 0
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether a metric has a say in the rate."""
+        return self.name in WATCHING
 
     @property
     def still_falls(self) -> bool:
         """Whether the rate may yet be lowered."""
-        if self.name in WATCHES_LOSS:
+        if self.is_watching:
             return self.last_epoch < self.plateau_step or self.plateau_scale > self.min_factor
         if self.name == "step":  # whether a reduction is still to come
             return self.last_epoch // self.step_steps < (self.total_steps - 1) // self.step_steps
@@ -112,12 +123,16 @@ class Schedule(LRScheduler):
         self.last_epoch = step
         self._apply()
 
-    def observe(self, loss: float) -> bool:
-        """Takes a validation loss; returns whether the plateau rule reduced the rate."""
-        if self.name not in WATCHES_LOSS or self.last_epoch < self.plateau_step:
+    def observe(self, value: float) -> bool:
+        """Takes the metric of a validation; returns whether the plateau rule reduced the rate.
+
+        One that is not finite says nothing.
+        """
+        is_due = self.is_watching and self.last_epoch >= self.plateau_step
+        if not is_due or not math.isfinite(value):
             return False
-        if loss < self.best_loss * (1 - self.min_delta):
-            self.best_loss, self.num_bad = loss, 0
+        if self._is_better(value):
+            self.best_loss, self.num_bad = value, 0
             return False
         self.num_bad += 1
         if self.num_bad <= self.patience:
@@ -127,6 +142,13 @@ class Schedule(LRScheduler):
         self._apply()
         return True
 
+    def _is_better(self, value: float) -> bool:
+        if math.isinf(self.best_loss):
+            return True
+        if self.mode == "min":
+            return value < self.best_loss * (1 - self.min_delta)
+        return value > self.best_loss * (1 + self.min_delta)
+
     def _apply(self) -> None:
         rates = self.get_lr()
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
@@ -135,7 +157,12 @@ class Schedule(LRScheduler):
 
 
 def check_schedule(
-    warmup: float, step_share: float, plateau_start: float, reduce_factor: float, patience: int
+    warmup: float,
+    step_share: float,
+    plateau_start: float,
+    reduce_factor: float,
+    patience: int,
+    monitor: str,
 ) -> None:
     problems = [
         f"--schedule.{flag} must be {wanted}, got {value}"
@@ -145,6 +172,7 @@ def check_schedule(
             ("plateau_start", plateau_start, 0 <= plateau_start <= 1, "a share, 0 to 1"),
             ("reduce_factor", reduce_factor, 0 < reduce_factor < 1, "between 0 and 1"),
             ("patience", patience, patience >= 0, "at least 0"),
+            ("monitor", monitor, monitor.startswith("val/"), "a metric of the validation, val/..."),
         )
         if not fits
     ]

@@ -258,4 +258,4 @@ def test_training_really_learns(tmp_path: Path) -> None:
     trainer = tiny_trainer(tmp_path, max_epochs=15)
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
-    assert model.reports["test"].accuracy > 0.9
+    assert model.reports["test"].scalars["accuracy"] > 0.9

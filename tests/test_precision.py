@@ -71,7 +71,7 @@ def test_every_precision_trains(
     trainer.fit(model, datamodule=data)
     assert trainer.global_step == 3
     trainer.test(model, datamodule=data, verbose=False)
-    assert model.reports["test"].loss > 0
+    assert model.reports["test"].scalars["loss"] > 0
     wanted = {"bf16-true": torch.bfloat16, "64-true": torch.float64}
     found = next(model.model.parameters()).dtype
     assert found == wanted.get(trainer.precision, torch.float32)

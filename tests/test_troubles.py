@@ -60,7 +60,7 @@ def test_nine_images_in_batches_of_four_train_batchnorm(tmp_path: Path, capsys) 
     trainer.test(model, datamodule=data, verbose=False)
     assert trainer.global_step == 4  # two whole batches an epoch
     assert "1 training image is left out of each epoch: too few" in capsys.readouterr().out
-    assert model.reports["test"].num_samples == 5  # evaluation leaves nothing out
+    assert model.reports["test"].outcomes.num_samples == 5  # evaluation leaves nothing out
 
 
 RANKS = """
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     trainer = tiny_trainer(sys.argv[2], devices=devices, strategy="ddp" if devices > 1 else "auto")
     trainer.test(module, datamodule=data, verbose=False)
     report = module.reports["test"]
-    torch.save((report.num_samples, report.confusion.tolist(), report.scalars()),
+    torch.save((report.outcomes.num_samples, report.outcomes.confusion().tolist(), report.scalars),
                f"{sys.argv[2]}/{devices}-{trainer.global_rank}.pt")
     trainer.strategy.barrier()  # nobody waits for rank 1 once rank 0 has ended
 """

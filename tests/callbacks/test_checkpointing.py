@@ -49,7 +49,7 @@ def fit(folder: Path, checkpointing: Checkpointing, resume=None, others=(), **ar
     ],
 )
 def test_what_is_better(monitor: str, better: dict, worse: dict) -> None:
-    checkpointing = Checkpointing(monitor=monitor)
+    checkpointing = Checkpointing(monitor=monitor, mode="min" if "loss" in monitor else "max")
     assert checkpointing.ranking(better) > checkpointing.ranking(worse)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 
-from callbacks.early_stopping import EarlyStopping, better_direction, planned_validations
+from callbacks.checkpointing import Checkpointing
+from callbacks.early_stopping import EarlyStopping, planned_validations
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -55,8 +57,25 @@ def test_only_a_name_that_is_logged_is_accepted() -> None:
     ("monitor", "mode"),
     [("val/loss", "min"), ("val/calibration_error", "min"), ("val/f1", "max")],
 )
-def test_the_direction_follows_from_the_name(monitor: str, mode: str) -> None:
-    assert better_direction(monitor) == mode == EarlyStopping(monitor=monitor).mode
+def test_the_direction_is_that_of_the_metric(tmp_path: Path, monitor: str, mode: str) -> None:
+    data = TinyImages()
+    data.setup()
+    stopping, checkpointing = EarlyStopping(monitor=monitor), Checkpointing(monitor=monitor)
+    checkpointing.bind(tmp_path)
+    trainer = tiny_trainer(tmp_path)
+    trainer.state.fn = TrainerFn.FITTING
+    for callback in (stopping, checkpointing):
+        callback.setup(trainer, tiny_classifier(data), "fit")
+        assert callback.mode == mode
+    assert stopping.best_score == (math.inf if mode == "min" else -math.inf)
+
+
+def test_a_metric_that_is_to_rise_is_watched_rising(tmp_path: Path) -> None:
+    data, stopping = TinyImages(), EarlyStopping(monitor="val/accuracy", patience=2)
+    trainer = tiny_trainer(tmp_path, callbacks=[stopping], max_epochs=5)
+    trainer.fit(tiny_classifier(data), datamodule=data)
+    assert 0.5 < float(stopping.best_score) <= 1
+    assert stopping.mode == "max"
 
 
 class FrozenLoss(pl.Callback):

@@ -170,7 +170,7 @@ def assert_same_run(parts: Path, whole: Path) -> None:
     found = torch.load(parts / "last.ckpt", weights_only=True)
     for name in ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch"):
         assert_equal(found[name], expected[name], name)
-    for name in ("current_model_state", "averaging_state", "train_counts", "exact_resume"):
+    for name in ("current_model_state", "averaging_state", "train_outcomes", "exact_resume"):
         assert_equal(found.get(name), expected.get(name), name)
     assert (parts / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
     best = [torch.load(folder / "best.ckpt", weights_only=True) for folder in (whole, parts)]

@@ -85,7 +85,7 @@ def test_pictures_and_table(tmp_path: Path, capsys) -> None:
     trainer.test(model, datamodule=data, verbose=False)
     draw_learning_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
     report = model.reports["test"]
-    draw_confusion_matrix(report.confusion, data.class_names, tmp_path / "confusion.png")
+    draw_confusion_matrix(report.outcomes.confusion(), data.class_names, tmp_path / "confusion.png")
     for name in ("curves.png", "confusion.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     print_report(report, data.class_names)
@@ -93,4 +93,4 @@ def test_pictures_and_table(tmp_path: Path, capsys) -> None:
     assert all(name in table for name in [*data.class_names, "macro mean", "test accuracy"])
     values = report_values(report, data.class_names)
     assert [row["support"] for row in values["classes"]] == [5, 5, 5]
-    assert values["accuracy"] == report.accuracy
+    assert values["accuracy"] == report.scalars["accuracy"]

@@ -11,6 +11,7 @@ import torch
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.non_finite import NonFinite, NonFiniteError, are_finite, safer_precision
+from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -63,8 +64,7 @@ def test_one_rank_stops_all() -> None:
     )
     state = {"current_epoch": 0, "global_step": 5, "scaler": None, "precision": "32-true"}
     trainer: Any = SimpleNamespace(strategy=strategy, **state)
-    counts = SimpleNamespace(totals=torch.zeros(3))
-    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_counts=counts)
+    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=OutcomeBuffer(2))
     with pytest.raises(NonFiniteError):
         NonFinite().look(trainer, module)
     assert decisions == [(False, False)]

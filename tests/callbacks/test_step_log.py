@@ -52,7 +52,7 @@ def test_the_mean_over_the_steps_since(tmp_path: Path) -> None:
     trainer = tiny_trainer(tmp_path, callbacks=[StepLog([notes], 6)])
     trainer.fit(model, datamodule=data)
     ((_, row),) = notes.rows
-    assert row["train/loss_step"] == pytest.approx(model.reports["train"].loss, rel=1e-4)
+    assert row["train/loss_step"] == pytest.approx(model.reports["train"].scalars["loss"], rel=1e-4)
 
 
 def test_nothing_is_read_from_the_device_in_between() -> None:

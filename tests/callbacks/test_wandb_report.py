@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 import pytorch_lightning as pl
+import torch
 
 from callbacks import wandb_report
 from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
+from lightning_modules import metrics
+from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.exporters.small_manifest import make_bundle
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
@@ -79,7 +82,20 @@ def test_predictions_and_confusion_matrix_are_logged(report: WandbReport, tmp_pa
     assert len(table.data) == 15
     assert table.columns == ["true", "predicted", "probability"]
     confusion = [row[1:] for row in run.logged["test/confusion_matrix"].data]
-    assert confusion == model.reports["test"].confusion.tolist()
+    assert confusion == model.reports["test"].outcomes.confusion().tolist()
+
+
+def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
+    targets, predictions = torch.tensor([0, 0, 7, 150]), torch.tensor([9, 9, 8, 150])
+    buffer = OutcomeBuffer(200)
+    buffer.add(torch.nn.functional.one_hot(predictions, 200).float(), targets, torch.ones(4))
+    found = metrics.report(buffer.collect(torch.device("cpu")))
+    names = [f"class {index}" for index in range(200)]
+    module: Any = SimpleNamespace(reports={"test": found}, class_names=names)
+    report.on_test_end(SimpleNamespace(), module)  # type: ignore[arg-type]
+    table = report.run.logged["test/confusion_matrix"]
+    assert table.columns == ["true class", "predicted class", "samples"]
+    assert table.data == [["class 0", "class 9", 2], ["class 7", "class 8", 1]]
 
 
 def test_samples_leave_the_machine_only_when_asked(tmp_path: Path) -> None:

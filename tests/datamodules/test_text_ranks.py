@@ -52,7 +52,7 @@ if __name__ == "__main__":
     reports = {"val": module.reports["val"]}
     trainer.test(module, datamodule=data, verbose=False)
     reports["test"] = module.reports["test"]
-    found = {split: [r.num_samples, r.confusion.tolist(), r.scalars()]
+    found = {split: [r.outcomes.num_samples, r.outcomes.confusion().tolist(), r.scalars]
              for split, r in reports.items()}
     with open(f"{root}/{devices}-{trainer.global_rank}.json", "w") as file:
         json.dump({"seen": Seen.batches, "reports": found}, file)

@@ -1,13 +1,26 @@
 """The training logic: true means over accumulation windows, exact epoch metrics, checkpoints."""
 
+import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, TensorDataset
 
+from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.checkpointing import Checkpointing
+from callbacks.early_stopping import EarlyStopping
+from callbacks.learning_curves import LearningCurves
+from callbacks.metrics_csv import MetricsCsv
+from callbacks.progress import EpochProgress
+from callbacks.test_report import TestReport
+from lightning_modules import metrics, outcome_buffer
 from lightning_modules.deployed import load_deployed
+from lightning_modules.outcomes import Outcomes
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
@@ -75,16 +88,17 @@ def test_evaluation_counts_every_sample_once(tmp_path: Path, batch_size: int) ->
     reference = TinyImages(batch_size=15)
     other = tiny_classifier(reference)
     tiny_trainer(tmp_path).test(other, datamodule=reference, verbose=False)
-    assert model.reports["test"].num_samples == 15
-    assert model.reports["test"].scalars() == pytest.approx(other.reports["test"].scalars())
-    assert (model.reports["test"].confusion == other.reports["test"].confusion).all()
+    assert model.reports["test"].outcomes.num_samples == 15
+    assert model.reports["test"].scalars == pytest.approx(other.reports["test"].scalars)
+    pairs, others = (m.reports["test"].outcomes.pairs() for m in (model, other))
+    np.testing.assert_array_equal(pairs, others)
 
 
 def test_the_sanity_check_leaves_no_counts(tmp_path: Path) -> None:
     data = TinyImages()
     model = tiny_classifier(data)
     tiny_trainer(tmp_path, num_sanity_val_steps=2).fit(model, datamodule=data)
-    assert model.reports["val"].num_samples == 15
+    assert model.reports["val"].outcomes.num_samples == 15
 
 
 def test_the_plateau_really_lowers_the_rate(tmp_path: Path) -> None:
@@ -94,6 +108,87 @@ def test_the_plateau_really_lowers_the_rate(tmp_path: Path) -> None:
     trainer = tiny_trainer(tmp_path, max_epochs=4)
     trainer.fit(model, datamodule=data)
     assert trainer.optimizers[0].param_groups[0]["lr"] < 1e-2
+
+
+def test_the_plateau_goes_by_the_metric_that_is_asked_for(tmp_path: Path) -> None:
+    data = TinyImages()
+    schedule = {"name": "plateau", "warmup": 0.0, "patience": 0, "monitor": "val/accuracy"}
+    trainer = tiny_trainer(tmp_path, max_epochs=2)
+    model = tiny_classifier(data, schedule=schedule)
+    trainer.fit(model, datamodule=data)
+    (found,) = (config.scheduler for config in trainer.lr_scheduler_configs)
+    assert found.mode == "max"
+    assert 0 < found.best_loss <= 1
+    wrong = tiny_classifier(data, schedule=schedule | {"monitor": "val/acuracy"})
+    with pytest.raises(ValueError, match=r"--schedule\.monitor val/acuracy: nothing logs"):
+        tiny_trainer(tmp_path).fit(wrong, datamodule=data)
+
+
+def share_of_sure(outcomes: Outcomes) -> float:
+    """A metric of a fork's own."""
+    return float((outcomes.confidences > 0.5).mean())
+
+
+def test_a_metric_of_a_fork_is_one_function_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name for every monitor, and in the progress line, the table, the plots and the report."""
+    monkeypatch.setitem(metrics.METRICS, "sure", share_of_sure)
+    monkeypatch.setattr(metrics, "SMALLER_IS_BETTER", metrics.SMALLER_IS_BETTER | {"sure"})
+    data, stopping = TinyImages(), EarlyStopping(monitor="val/sure", patience=9)
+    checkpointing = Checkpointing(monitor="val/sure")
+    checkpointing.bind(tmp_path)
+    log, report = MetricsCsv(tmp_path / "metrics.csv"), TestReport()
+    curves, drawn = LearningCurves(), []
+
+    def note_titles(figure: Figure, *_: object, **__: object) -> None:
+        drawn.extend(axes.get_title() for axes in figure.axes)
+
+    monkeypatch.setattr(Figure, "savefig", note_titles)
+    report.folder = curves.folder = tmp_path
+    model = tiny_classifier(data, schedule={"name": "plateau", "monitor": "val/sure"})
+    trainer = tiny_trainer(
+        tmp_path,
+        callbacks=[stopping, checkpointing, EpochProgress(), report, curves],
+        logger=[log],
+        enable_progress_bar=True,
+        plugins=[AtomicCheckpointIO()],
+        max_epochs=2,
+    )
+    trainer.fit(model, datamodule=data)
+    trainer.test(model, datamodule=data, verbose=False)
+    assert stopping.mode == checkpointing.mode == "min"
+    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert best["description"]["scores"]["val/sure"] == pytest.approx(float(stopping.best_score))
+    printed = capsys.readouterr().out
+    assert printed.count("  val/sure 0.") == 2
+    assert "  sure 0." in printed  # of the test
+    assert {"train/sure", "val/sure"} <= log.rows[0].keys()
+    values = json.loads((tmp_path / "test.json").read_text())
+    assert values["sure"] == model.reports["test"].scalars["sure"]
+    assert {"loss", "sure", "learning rate"} <= set(drawn)
+
+
+def test_scores_that_are_too_many_are_said_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = TinyImages()
+    monkeypatch.setattr(outcome_buffer, "MAX_SCORES", 15 * 3)
+    model = tiny_classifier(data)
+    tiny_trainer(tmp_path).fit(model, datamodule=data)
+    assert model.reports["val"].outcomes.scores.shape == (15, 3)
+    assert "without val/auroc" not in capsys.readouterr().out
+    monkeypatch.setattr(outcome_buffer, "MAX_SCORES", 15 * 3 - 1)
+    model = tiny_classifier(data)
+    tiny_trainer(tmp_path, max_epochs=2).fit(model, datamodule=data)
+    text = r"15 samples x 3 classes \(at most 44 scores are kept\)"
+    assert len(re.findall(f"without val/auroc: {text}", capsys.readouterr().out)) == 1
+    assert "auroc" not in model.reports["val"].scalars
+    stopping = EarlyStopping(monitor="val/auroc")
+    trainer = tiny_trainer(tmp_path, callbacks=[stopping])
+    with pytest.raises(ValueError, match=f"val/auroc cannot be monitored with {text}"):
+        trainer.fit(tiny_classifier(data), datamodule=data)
+    assert trainer.global_step == 0
 
 
 def test_a_new_rate_reaches_the_optimizer(tmp_path: Path) -> None:
@@ -117,7 +212,7 @@ def test_a_checkpoint_rebuilds_the_model_in_itself(tmp_path: Path) -> None:
     images, _ = data.example_batch()
     assert torch.equal(load_deployed(checkpoint)(images), model.eval().model(images))
     scores = checkpoint["description"]["scores"]
-    assert scores["val/accuracy"] == pytest.approx(model.reports["val"].accuracy)
+    assert scores["val/accuracy"] == pytest.approx(model.reports["val"].scalars["accuracy"])
     assert checkpoint["description"]["global_step"] == 6
 
 

@@ -5,7 +5,11 @@ import pytest
 import torch
 from sklearn import metrics as reference
 
-from lightning_modules.metrics import ClassificationCounts, ClassificationReport
+from lightning_modules import outcome_buffer
+from lightning_modules.metrics import Report, metric_names, report
+from lightning_modules.outcome_buffer import OutcomeBuffer
+
+CPU = torch.device("cpu")
 
 
 def logits_and_targets(num_samples: int, num_classes: int, seed: int = 0):
@@ -15,31 +19,38 @@ def logits_and_targets(num_samples: int, num_classes: int, seed: int = 0):
     return logits, targets
 
 
-def count(logits, targets, batch_size, num_classes) -> ClassificationReport:
-    counts = ClassificationCounts(num_classes)
+def filled(num_classes, logits, targets, losses) -> Report:
+    buffer = OutcomeBuffer(num_classes)
+    buffer.add(logits, targets, losses)
+    return report(buffer.collect(CPU))
+
+
+def count(logits, targets, batch_size, num_classes) -> Report:
+    counts = OutcomeBuffer(num_classes, keeps_scores=True)
     for part, labels in zip(logits.split(batch_size), targets.split(batch_size), strict=True):
         losses = torch.nn.functional.cross_entropy(part, labels, reduction="none")
-        counts.update(part, labels, losses)
-    return counts.report()
+        counts.add(part, labels, losses)
+    return report(counts.collect(CPU))
 
 
-@pytest.mark.parametrize(("num_samples", "num_classes"), [(7, 3), (500, 10), (40, 20)])
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")  # of scikit-learn
+@pytest.mark.parametrize(("num_samples", "num_classes"), [(7, 3), (500, 10), (40, 20), (300, 6)])
 def test_equals_scikit_learn(num_samples: int, num_classes: int) -> None:
     logits, targets = logits_and_targets(num_samples, num_classes)
-    report = count(logits, targets, 64, num_classes)
+    found = count(logits, targets, 64, num_classes)
+    outcomes, scalars = found.outcomes, found.scalars
     true, predicted = targets.numpy(), logits.argmax(dim=1).numpy()
     labels = range(num_classes)
     precision, recall, f1, support = reference.precision_recall_fscore_support(
         true, predicted, labels=labels, zero_division=0
     )
     np.testing.assert_array_equal(
-        report.confusion, reference.confusion_matrix(true, predicted, labels=labels)
+        outcomes.confusion(), reference.confusion_matrix(true, predicted, labels=labels)
     )
-    np.testing.assert_allclose(report.precision, precision, rtol=1e-14)
-    np.testing.assert_allclose(report.recall, recall, rtol=1e-14)
-    np.testing.assert_allclose(report.f1, f1, rtol=1e-14)
-    np.testing.assert_array_equal(report.support, support)
-    scalars = report.scalars()
+    np.testing.assert_allclose(outcomes.precision, precision, rtol=1e-14)
+    np.testing.assert_allclose(outcomes.recall, recall, rtol=1e-14)
+    np.testing.assert_allclose(outcomes.f1, f1, rtol=1e-14)
+    np.testing.assert_array_equal(outcomes.support, support)
     assert scalars["accuracy"] == pytest.approx(reference.accuracy_score(true, predicted))
     macro = reference.precision_recall_fscore_support(
         true, predicted, average="macro", zero_division=0
@@ -49,6 +60,17 @@ def test_equals_scikit_learn(num_samples: int, num_classes: int) -> None:
     assert scalars["f1"] == pytest.approx(macro[2], abs=1e-14)
     assert scalars["loss"] == pytest.approx(
         reference.log_loss(true, logits.double().softmax(1).numpy(), labels=labels), abs=1e-6
+    )
+    if set(true) == set(labels):
+        probabilities = outcomes.scores.astype(np.float64)
+        area = reference.roc_auc_score(
+            outcomes.targets,
+            probabilities / probabilities.sum(axis=1, keepdims=True),
+            multi_class="ovr",
+        )
+        assert scalars["auroc"] == pytest.approx(area, abs=1e-12)
+    assert scalars["balanced_accuracy"] == pytest.approx(
+        reference.balanced_accuracy_score(true, predicted), abs=1e-14
     )
     if num_classes > 5:
         top = reference.top_k_accuracy_score(true, logits.numpy(), k=5, labels=labels)
@@ -65,54 +87,77 @@ def test_calibration_error_equals_its_definition() -> None:
         if inside.any():
             gap = correct[inside].mean() - confidence[inside].mean()
             expected += float(inside.double().mean() * gap.abs())
-    report = count(logits, targets, 100, 4)
-    assert report.calibration_error == pytest.approx(expected, abs=1e-5)
+    found = count(logits, targets, 100, 4)
+    assert found.scalars["calibration_error"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_batch_size_changes_no_bit() -> None:
     logits, targets = logits_and_targets(7, 3)
-    reports = [count(logits, targets, batch_size, 3).scalars() for batch_size in (1, 3, 7)]
+    reports = [count(logits, targets, batch_size, 3).scalars for batch_size in (1, 3, 7)]
     assert reports[0] == reports[1] == reports[2]
 
 
 def test_order_changes_no_bit() -> None:
     logits, targets = logits_and_targets(300, 6)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
-    first = count(logits, targets, 32, 6).scalars()
-    assert count(logits[order], targets[order], 50, 6).scalars() == first
+    logits = logits.round()  # rows of the table that are equal, but not all of their scores
+    first = count(logits, targets, 32, 6)
+    other = count(logits[order], targets[order], 50, 6)
+    assert other.scalars == first.scalars
+    np.testing.assert_array_equal(other.outcomes.scores, first.outcomes.scores)
+    np.testing.assert_array_equal(other.outcomes.losses, first.outcomes.losses)
 
 
 def test_soft_targets_count_as_their_likeliest_class() -> None:
-    counts = ClassificationCounts(3)
     soft = torch.tensor([[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]])
-    counts.update(torch.tensor([[9.0, 0, 0], [9.0, 0, 0]]), soft, torch.zeros(2))
-    assert counts.report().confusion.tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
+    found = filled(3, torch.tensor([[9.0, 0, 0], [9.0, 0, 0]]), soft, torch.zeros(2))
+    assert found.outcomes.confusion().tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
 
 
-def test_one_non_finite_loss_makes_the_loss_non_finite() -> None:
-    counts = ClassificationCounts(2)
-    counts.update(torch.zeros(3, 2), torch.zeros(3).long(), torch.tensor([1.0, torch.nan, 2.0]))
-    assert np.isnan(counts.report().loss)
-    assert counts.report().accuracy == 1.0
+@pytest.mark.parametrize("capacity", [100, 2])
+def test_one_non_finite_loss_makes_the_loss_non_finite(monkeypatch, capacity: int) -> None:
+    monkeypatch.setattr(outcome_buffer, "CAPACITY", capacity)
+    buffer = OutcomeBuffer(2)
+    assert buffer.losses_are_finite()
+    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 3.0]))
+    assert buffer.losses_are_finite()
+    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([torch.nan, 2.0]))
+    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 2.0]))
+    assert not buffer.losses_are_finite()
+    scalars = report(buffer.collect(CPU)).scalars
+    assert np.isnan(scalars["loss"])
+    assert scalars["accuracy"] == 1.0
 
 
 def test_an_absent_class_is_left_out_of_the_macro_mean() -> None:
     logits = torch.eye(3)[[0, 1, 1]]
-    report = count(logits, torch.tensor([0, 1, 1]), 3, 3)
-    assert report.scalars()["f1"] == 1.0
+    found = count(logits, torch.tensor([0, 1, 1]), 3, 3)
+    assert found.scalars["f1"] == 1.0
 
 
 def test_reset_forgets_everything() -> None:
     logits, targets = logits_and_targets(20, 3)
-    counts = ClassificationCounts(3)
-    counts.update(logits, targets, torch.ones(20))
-    counts.reset()
-    counts.update(logits[:5], targets[:5], torch.ones(5))
-    assert counts.report().num_samples == 5
-    assert counts.report().loss == 1.0
+    buffer = OutcomeBuffer(3, keeps_scores=True)
+    buffer.add(logits, targets, torch.ones(20))
+    buffer.reset()
+    buffer.add(logits[:5], targets[:5], torch.ones(5))
+    found = report(buffer.collect(CPU))
+    assert found.outcomes.num_samples == 5
+    assert found.scalars["loss"] == 1.0
 
 
-def test_names_are_known_before_counting() -> None:
-    assert ClassificationCounts(10).scalar_names() == list(
-        count(*logits_and_targets(20, 10), 20, 10).scalars()
-    )
+@pytest.mark.parametrize("num_classes", [3, 10])
+@pytest.mark.parametrize("has_scores", [False, True])
+def test_names_are_known_before_counting(num_classes: int, has_scores: bool) -> None:
+    logits, targets = logits_and_targets(20, num_classes)
+    buffer = OutcomeBuffer(num_classes, keeps_scores=has_scores)
+    buffer.add(logits, targets, torch.ones(20))
+    names = metric_names(num_classes, has_scores)
+    assert names == list(report(buffer.collect(CPU)).scalars)
+    assert ("auroc" in names) == has_scores
+    assert ("top_5_accuracy" in names) == (num_classes > 5)
+
+
+def test_nothing_counted_is_no_number() -> None:
+    scalars = report(OutcomeBuffer(10, keeps_scores=True).collect(CPU)).scalars
+    assert all(np.isnan(value) for value in scalars.values())

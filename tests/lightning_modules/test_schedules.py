@@ -1,5 +1,7 @@
 """Each schedule as a table of steps and factors, the plateau rule, and resuming."""
 
+import math
+
 import pytest
 import torch
 
@@ -105,6 +107,31 @@ def test_three_phases_watch_the_loss_only_in_the_last() -> None:
     step_to(schedule, 60)
     assert [schedule.observe(1.0) for _ in range(2)] == [False, True]
     assert step_to(schedule, 61) == pytest.approx(0.01)
+
+
+def test_plateau_of_a_metric_that_is_to_rise() -> None:
+    schedule = make("plateau", warmup=0.0, patience=0, min_delta=0.1, monitor="val/accuracy")
+    schedule.mode = "max"
+    assert [schedule.observe(v) for v in (0.5, 0.6, 0.65, 0.7, math.nan)] == [
+        *(False, False, True, False),  # 0.65 is no 0.66; 0.7 is
+        False,  # says nothing
+    ]
+
+
+def test_a_plateau_of_another_metric_starts_anew() -> None:
+    before = make("plateau", warmup=0.0, patience=0)
+    before.observe(0.1)
+    schedule = make("plateau", warmup=0.0, patience=0, monitor="val/f1")
+    schedule.load_state_dict(before.state_dict())
+    assert not schedule.observe(0.9)
+    same = make("plateau", warmup=0.0, patience=0)
+    same.load_state_dict(before.state_dict())
+    assert same.observe(0.9)
+
+
+def test_only_what_a_validation_gives_is_watched() -> None:
+    with pytest.raises(ValueError, match=r"monitor must be a metric of the validation, val/\.\.\."):
+        make("plateau", monitor="train/loss")
 
 
 @pytest.mark.parametrize("name", ["constant", "step", "cosine", "onecycle"])
