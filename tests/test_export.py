@@ -227,6 +227,7 @@ def test_what_is_no_checkpoint_is_one_line(
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_network_is_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

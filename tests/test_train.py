@@ -403,6 +403,7 @@ def test_relative_data_is_found_again_from_another_folder(
     assert read_checkpoint(last)["epoch"] == 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_meets_inputs_that_are_made_as_in_its_training(tmp_path: Path, capsys) -> None:
     """Equal networks take pictures that are scaled otherwise, and other words under equal ids."""
     save_tree(tmp_path / "images", {"a": 20, "b": 20})
