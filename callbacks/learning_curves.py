@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,18 @@ class LearningCurves(pl.Callback):
         if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
-                draw_learning_curves(metrics, self.folder / "learning_curves.png")
+                monitored = getattr(pl_module, "monitored", ())  # a module of one's own has none
+                draw_learning_curves(metrics, self.folder / "learning_curves.png", monitored)
 
 
-def draw_learning_curves(metrics: Path, path: Path) -> None:
-    """Every metric and the learning rate against the epoch."""
+def draw_learning_curves(metrics: Path, path: Path, monitored: Sequence[str] = ()) -> None:
+    """Loss, accuracy, learning rate and what else is monitored, such as val/f1, by epoch."""
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    logged = [name for name in rows[0] if name.startswith(SPLITS)] if rows else []
-    names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in logged)])
+    names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in monitored)])
     num_rows = math.ceil(len(names) / 3)
     figure = matplotlib.figure.Figure(figsize=(12, 3.6 * num_rows), layout="constrained")
     for index, name in enumerate(names):
