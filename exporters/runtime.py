@@ -19,6 +19,8 @@ import numpy as np
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # a bundle stays as it was shipped
+# read when ONNX Runtime is imported: else it keeps a device id in the home, and sends events
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from exporters.answers import FORMS, Prediction  # noqa: E402
 from exporters.bundle_files import (  # noqa: E402
