@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.exporters.test_bundle_files import onnx_with_external_data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,6 +14,7 @@ OPEN = "import sys; from pathlib import Path; from exporters.runtime import open
 OPEN += "open_session(Path(sys.argv[1]), 1)"
 
 
+@pytest.mark.slow
 def test_no_device_id_and_no_events_are_left_in_the_home(tmp_path: Path) -> None:
     home, model = tmp_path / "home", tmp_path / "model.onnx"
     home.mkdir()
