@@ -26,6 +26,7 @@ from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
+from callbacks.shared_samples import SharedSamples
 from callbacks.step_log import StepLog
 from cli.adaptations import adapt, needless
 from cli.checks import ignore_stray_slurm, set_matmul_precision
@@ -41,6 +42,7 @@ from cli.resume import check_same_model, check_same_training
 from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
 from datamodules.data_check import check_data
+from datamodules.source_contract import check_source
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
@@ -110,7 +112,7 @@ def build_trainer(
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
-    always = [ExactResume(metrics), limit, EndOfTraining()]
+    always = [SharedSamples(), ExactResume(metrics), limit, EndOfTraining()]
     loggers = build_loggers(configuration, folder) if folder else []
     steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(
@@ -139,7 +141,8 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     pl.seed_everything(configuration["seed"], workers=True, verbose=False)
     data = build_data(configuration)
     data.prepare_data()
-    data.setup()
+    data.setup("fit")
+    check_source(data)
     model = build_model(configuration, data)
     if configuration["replay"]:
         return run_replay(configuration, model, data, configuration["replay"])
@@ -189,7 +192,8 @@ def test_and_export(
         if export:
             export.start(trainer, data, best)
         if trainer.is_global_zero:
-            print(tested_line(best, checkpoint and checkpoint.monitor, export and export.process))
+            monitor, is_tested = checkpoint and checkpoint.monitor, trainer.limit_test_batches != 0
+            print(tested_line(best, monitor, export and export.process, is_tested))
         trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
         if not trainer.is_global_zero:
             return 0

@@ -23,7 +23,20 @@ def adapt(configuration: dict[str, Any]) -> list[str]:
         *adapt_to_cpu(configuration),
         *adapt_batch_size(configuration),
         *adapt_strategy(configuration),
+        *without_effect(configuration),
     ]
+
+
+def without_effect(configuration: dict[str, Any]) -> list[str]:
+    """What another setting takes the place of; nothing is changed."""
+    notes = []
+    limits = [f"limit_{part}_batches" for part in ("train", "val")]
+    given = [f"--{n} {configuration[n]}" for n in limits if configuration[n] is not None]
+    if (share := configuration["overfit_batches"]) and given:
+        notes.append(f"--overfit_batches {share} takes the place of {' and '.join(given)}")
+    if configuration["fast_dev_run"] and configuration["logger"] != "csv":
+        notes.append(f"--logger {configuration['logger']} is not used: --fast_dev_run logs nothing")
+    return notes
 
 
 def adapt_precision(configuration: dict[str, Any]) -> list[str]:

@@ -31,9 +31,12 @@ def git_commit() -> str | None:
     return result.stdout.strip() or None
 
 
-def tested_line(path: Path | None, monitor: str | None, is_exported: object) -> str:
+def tested_line(
+    path: Path | None, monitor: str | None, is_exported: object, is_tested: bool
+) -> str:
     """`tested and exported: best.ckpt, epoch 3, step 120, val/accuracy 0.9640`."""
-    what = "tested and exported: " if is_exported else "tested: "
+    done = ["tested"] * is_tested + ["exported"] * bool(is_exported)
+    what = f"{' and '.join(done) or 'neither tested nor exported'}: "
     if path is None:
         return what + "the weights as they are, there is no checkpoint"
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

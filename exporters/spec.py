@@ -47,13 +47,18 @@ class ExportSpec:
         Raises:
             ValueError: All that is wrong with it, in one message.
         """
-        inputs = tuple(
-            InputSpec(item["name"], item["dtype"], tuple(item["shape"]))
-            for item in input_spec["inputs"]
-        )
-        spec = cls(
-            inputs, {axis: (low, high) for axis, (low, high) in input_spec["dynamic"].items()}
-        )
+        try:
+            inputs = tuple(
+                InputSpec(item["name"], item["dtype"], tuple(item["shape"]))
+                for item in input_spec["inputs"]
+            )
+            bounds = {axis: (low, high) for axis, (low, high) in input_spec["dynamic"].items()}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                'input_spec is {"inputs": [{"name": ..., "dtype": ..., "shape": [...]}], '
+                f'"dynamic": {{"batch": [low, high]}}}}, got {input_spec}'
+            ) from error
+        spec = cls(inputs, bounds)
         problems = spec.problems()
         if problems:
             raise ValueError(f"input_spec: {'; '.join(problems)}")
@@ -149,7 +154,8 @@ def assert_exportable(module: nn.Module) -> None:
     if training:
         raise ValueError(f"{training[0]} is in training mode: an exported file would keep dropout")
     for name, tensor in module.state_dict().items():
-        if tensor.is_floating_point():
+        # other values may stand there by get_extra_state
+        if isinstance(tensor, Tensor) and (tensor.is_floating_point() or tensor.is_complex()):
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:
                 raise ValueError(

@@ -406,3 +406,58 @@ def test_another_number_of_groups_cannot_be_resumed(
     again = ["--resume", str(last_checkpoint(tmp_path)), "--max_epochs", "2", "--allow_changes"]
     assert main([*SHORT, *again, "--optimizer.backbone_lr_scale", "0.1"]) == 1
     assert "has groups of [4, 6] parameters, but this run's has" in capsys.readouterr().err
+
+
+# ---- data ---------------------------------------------------------------------------------
+
+
+SOURCE = """
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Rows(pl.LightningDataModule):
+    kind = "image"
+    class_names = ["a", "b", "c"]
+    preprocessing = {}
+    fingerprint = "rows"
+    normalisation = {"mean": [0.5], "std": [0.5]}
+    input_spec = {
+        "inputs": [{"name": "images", "dtype": "uint8", "shape": ["batch", 1, 8, 8]}],
+        "dynamic": {"batch": [1, 64]},
+    }
+
+    def __init__(self, seed: int, batch_size: int = 8) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+
+    def setup(self, stage: str) -> None:
+        self.images = torch.arange(96 * 64).view(96, 1, 8, 8).to(torch.uint8)
+        self.targets = torch.arange(96) % 3
+
+    @property
+    def train_targets(self):
+        return self.targets.numpy()
+
+    def network_arguments(self):
+        return {"num_classes": 3, "in_channels": 1, "image_size": (8, 8)}
+
+    def example_batch(self):
+        return self.images[:4], self.targets[:4]
+
+    def samples(self, split, limit=None):
+        return {"images": self.images[:limit].numpy()}, self.targets[:limit].numpy()
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(self.images, self.targets), self.batch_size)
+
+    val_dataloader = test_dataloader = train_dataloader
+"""
+
+
+def test_a_datamodule_by_what_lightning_asks_for_and_the_contract(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(SOURCE)
+    assert train(tmp_path, "--data", "own_parts.Rows", "--check_data", "full") == 0
+    assert "test, 96 samples" in capsys.readouterr().out

@@ -12,7 +12,8 @@ def settings(**changes: Any) -> dict[str, Any]:
     plain = {
         "accelerator": "auto", "devices": "auto", "num_nodes": 1, "strategy": "auto",
         "sync_batchnorm": False, "precision": None, "data": {"batch_size": 64},
-        "unfreeze": {"enabled": False},
+        "unfreeze": {"enabled": False}, "overfit_batches": 0.0, "limit_train_batches": None,
+        "limit_val_batches": None, "fast_dev_run": False, "logger": "csv",
     }  # fmt: skip
     return plain | changes
 
@@ -114,3 +115,26 @@ def test_older_names_of_precisions(short: str, expected: str) -> None:
         [] if short == expected else [f"precision {short} is {expected}"]
     )
     assert configuration["precision"] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "notes"),
+    [
+        ({"limit_train_batches": 2, "limit_val_batches": 0.5}, []),
+        ({"overfit_batches": 4}, []),
+        (
+            {"overfit_batches": 4, "limit_train_batches": 2, "limit_val_batches": 0.5},
+            [
+                "--overfit_batches 4 takes the place of --limit_train_batches 2 and "
+                "--limit_val_batches 0.5"
+            ],
+        ),
+        ({"fast_dev_run": True}, []),
+        (
+            {"fast_dev_run": 3, "logger": "wandb"},
+            ["--logger wandb is not used: --fast_dev_run logs nothing"],
+        ),
+    ],
+)
+def test_what_has_no_effect_is_said(changes: dict[str, Any], notes: list[str]) -> None:
+    assert adapt(settings(accelerator="cpu", **changes)) == notes

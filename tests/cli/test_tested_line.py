@@ -25,9 +25,15 @@ def test_the_tested_checkpoint(
 ) -> None:
     description = {"epoch": 2, "global_step": 120, "scores": scores}
     torch.save({"description": description}, tmp_path / "best.ckpt")
-    assert provenance.tested_line(tmp_path / "best.ckpt", "val/accuracy", exports) == line
+    assert provenance.tested_line(tmp_path / "best.ckpt", "val/accuracy", exports, True) == line
 
 
 def test_no_checkpoint() -> None:
     line = "tested: the weights as they are, there is no checkpoint"
-    assert provenance.tested_line(None, None, None) == line
+    assert provenance.tested_line(None, None, None, True) == line
+
+
+def test_what_was_left_out_is_not_claimed() -> None:
+    rest = ": the weights as they are, there is no checkpoint"
+    for exports, done in ((True, "exported"), (None, "neither tested nor exported")):
+        assert provenance.tested_line(None, None, exports, False) == done + rest

@@ -58,3 +58,27 @@ def test_weights_that_are_not_finite_are_refused_by_name() -> None:
     module[0].weight.data[1, 0] = float("nan")
     with pytest.raises(ValueError, match=r"0\.weight holds 1 values of 4 that are NaN"):
         assert_exportable(module)
+
+
+def test_other_values_of_the_state_are_left_alone() -> None:
+    class Remembers(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"seen": 3}
+
+    assert_exportable(Remembers(2, 2).eval())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"images": {"dtype": "uint8", "shape": ["batch", 1, 8, 8]}},
+        {"inputs": IMAGES["inputs"]},
+        {"inputs": ["images"], "dynamic": {}},
+        {"inputs": [], "dynamic": ["batch"]},
+        {"inputs": [], "dynamic": {"batch": 8}},
+        {"inputs": [], "dynamic": {"batch": [1, 2, 3]}},
+    ],
+)
+def test_another_form_is_one_message(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r'input_spec is \{"inputs": .* got \{'):
+        ExportSpec.from_json(wrong)
