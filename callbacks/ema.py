@@ -46,7 +46,7 @@ def moving_average(
     decay: float, average: Tensor, current: Tensor, num_averaged: Tensor | int
 ) -> Tensor:
     """The new average, of the shape of both; `num_averaged` counts those before."""
-    if not average.is_floating_point():
+    if not (average.is_floating_point() or average.is_complex()):
         return current  # counters such as BatchNorm's number of batches
     rising = (1 + int(num_averaged)) / (10 + int(num_averaged))
     return torch.lerp(current.to(average.dtype), average, min(decay, rising))

@@ -272,9 +272,10 @@ def run_uncompiled(model: nn.Module, inputs: Any) -> None:
 
 def norms(tensors: list[Any]) -> Tensor:
     """L2 norm of each, float32 [P]."""
-    # half precision is summed in float32; float64 cannot be narrowed before the sum
-    dtype = None if tensors[0].dtype == torch.float64 else torch.float32
-    return torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype)).float()
+    # half precision is summed in float32; what is wider cannot be narrowed before the sum
+    is_wide = any(x.dtype == torch.float64 or x.is_complex() for x in tensors)
+    found = torch._foreach_norm(tensors, 2, dtype=None if is_wide else torch.float32)
+    return torch.stack([norm.float() for norm in found])
 
 
 def dead_units_hook(dead: dict[str, Tensor], name: str) -> Callable[[Any, Any, Tensor], None]:

@@ -34,10 +34,16 @@ def check_first_batch(module: Trainable, batch: tuple[Any, Tensor], strategy: St
         strategy: How devices will work together; says where this process computes.
 
     Raises:
-        ValueError: The network cannot take the batch, its answer is not logits [N,K], or the loss
-            cannot take these, or gives something else than the loss of each sample.
+        ValueError: The network has nothing to train or cannot take the batch, its answer is not
+            logits [N,K], or the loss cannot take these, or gives something else than the loss of
+            each sample.
     """
     name = module.description["network"]["name"]
+    if not any(parameter.requires_grad for parameter in module.model.parameters()):
+        raise ValueError(
+            f"network {name} has no parameter to train: all are without gradient (requires_grad), "
+            "or there are none; --unfreeze.enabled true holds layers back for a time"
+        )
     is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
     device = (
         strategy.root_device if is_whole else torch.device("cpu")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentParser
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 # what the data determines, under the names that networks have for it; the first that is there
 NAMES: dict[str, tuple[str, ...]] = {
@@ -146,7 +147,7 @@ def build_network(network: Callable[..., nn.Module], arguments: Mapping[str, Any
     """Builds it from plain values.
 
     Raises:
-        ValueError: It takes no such arguments, or what comes is no module.
+        ValueError: It takes no such arguments, or what comes is no module, or has no sizes yet.
     """
     try:
         built = network(**typed_arguments(network, arguments))
@@ -161,6 +162,12 @@ def build_network(network: Callable[..., nn.Module], arguments: Mapping[str, Any
     if not isinstance(built, nn.Module):
         raise ValueError(
             f"network {label(network)} gives {type(built).__name__}, expected a torch.nn.Module"
+        )
+    if lazy := [name for name, value in built.named_parameters() if is_lazy(value)]:
+        raise ValueError(
+            f"network {label(network)} has layers whose size only a batch decides ({lazy[0]}), "
+            "which a checkpoint could not build again; compute it from in_channels, image_size "
+            "or vocab_size"
         )
     return built
 

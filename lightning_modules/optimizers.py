@@ -117,8 +117,10 @@ def can_fuse(module: nn.Module, precision: str, clips: bool) -> bool:
 
     A fused optimizer unscales float16 gradients inside its step, which hides their true size
     from clipping and gradient checks, and Lightning refuses to clip with one under any mixed
-    precision; only CPU and CUDA have fused kernels.
+    precision; only CPU and CUDA have fused kernels, and none for complex numbers.
     """
     if precision == "16-mixed" or (clips and precision.endswith("mixed")):
         return False
-    return all(p.device.type in ("cpu", "cuda") for p in module.parameters())
+    return all(
+        p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in module.parameters()
+    )

@@ -5,6 +5,8 @@ random tensor that is a plain attribute, is another one whenever the network is 
 a checkpoint would answer differently at each load.
 """
 
+import io
+import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,8 +36,10 @@ def check_everything_is_saved(
         allow_external_code: Whether its class may come from elsewhere.
 
     Raises:
-        ValueError: What was loaded answers differently, by what a checkpoint does not hold.
+        ValueError: What was loaded answers differently, by what a checkpoint does not hold; or it
+            would hold what cannot be loaded again.
     """
+    check_state_is_plain(model, description)
     first = dict(unsaved_tensors(model.network))  # type: ignore[arg-type]
     if not first:
         return
@@ -53,6 +57,27 @@ def check_everything_is_saved(
         "built but does not save it: its checkpoint would answer differently at each load; use "
         "register_buffer(name, value) without persistent=False, or a generator with a fixed seed"
     )
+
+
+def check_state_is_plain(model: nn.Module, description: Mapping[str, Any]) -> None:
+    """Writes and reads what of the state is no tensor, as a checkpoint does.
+
+    Raises:
+        ValueError: A checkpoint with it could not be loaded, which only allows plain values.
+    """
+    for key, value in model.state_dict().items():
+        if isinstance(value, Tensor):
+            continue
+        try:
+            torch.save(value, kept := io.BytesIO())
+            kept.seek(0)
+            torch.load(kept, weights_only=True)
+        except (pickle.PickleError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"network {description['network']['name']} keeps a {type(value).__name__} in its "
+                f"state ({key}, from get_extra_state), with which no checkpoint could be loaded; "
+                "keep tensors, numbers, texts, or lists and dictionaries of these"
+            ) from error
 
 
 @contextmanager

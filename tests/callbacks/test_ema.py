@@ -33,6 +33,11 @@ def test_counters_are_not_averaged() -> None:
     assert moving_average(0.9, torch.tensor(3), torch.tensor(8), 100) == 8
 
 
+def test_complex_parameters_are_averaged() -> None:
+    average = moving_average(0.9, torch.tensor(1 + 1j), torch.tensor(2j), 1000)
+    assert complex(average) == pytest.approx(0.9 + 1.1j)
+
+
 def test_the_average_equals_one_computed_by_hand_and_is_what_is_tested(tmp_path: Path) -> None:
     weights: list[torch.Tensor] = []
 

@@ -455,3 +455,11 @@ def test_sigmoid_tower_is_reported_as_vanishing(
         line.startswith("gradient check: step 1: vanishing: ") and f" {first} " in line
         for line in told
     )
+
+
+def test_norms_of_several_formats() -> None:
+    kinds = (torch.float16, torch.float32, torch.float64, torch.complex64)
+    tensors = [torch.full((4,), 2.0, dtype=kind) for kind in kinds]
+    assert norms(tensors).tolist() == [4.0] * 4
+    assert norms(tensors[:2]).tolist() == [4.0] * 2
+    assert norms([torch.full((4,), 40_000.0, dtype=torch.float16)]).tolist() == [80_000.0]

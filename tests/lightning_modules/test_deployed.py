@@ -10,6 +10,7 @@ from torch import nn
 
 from lightning_modules.deployed import (
     DeployedImages,
+    check_weights,
     load_deployed,
     network_class,
     read_checkpoint,
@@ -150,6 +151,21 @@ def test_a_weight_that_is_no_tensor_is_named(module: DeployedImages) -> None:
     checkpoint["state_dict"]["model.mean"] = [1.0]
     with pytest.raises(ValueError, match="do not fit network 'small_cnn': mean is no tensor"):
         load_deployed(checkpoint)
+
+
+def test_a_network_may_keep_other_values_than_tensors() -> None:
+    class Remembers(nn.Linear):
+        seen = 0
+
+        def get_extra_state(self) -> int:
+            return self.seen
+
+        def set_extra_state(self, state: int) -> None:
+            self.seen = state
+
+    check_weights(Remembers(2, 2), {**Remembers(2, 2).state_dict(), "_extra_state": 5}, "mine")
+    with pytest.raises(ValueError, match="bias is no tensor"):
+        check_weights(Remembers(2, 2), {**Remembers(2, 2).state_dict(), "bias": 5}, "mine")
 
 
 def test_no_such_file(tmp_path: Path) -> None:

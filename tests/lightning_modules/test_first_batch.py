@@ -124,3 +124,10 @@ def test_words_for_what_is_packed() -> None:
     assert (
         described([torch.zeros(1), {"a": None}]) == "a list of float32 [1], a dict of a: NoneType"
     )
+
+
+def test_nothing_to_train() -> None:
+    frozen = Answers(lambda x, _: x).requires_grad_(False)
+    for network in (frozen, nn.Flatten()):
+        with pytest.raises(ValueError, match=r"network mine\.Net has no parameter to train: all"):
+            check_first_batch(module_of(network), IMAGES, CPU)

@@ -122,3 +122,11 @@ def test_plain_values_become_what_the_signature_says() -> None:
     typed = {"size": Size.SMALL, "path": Path("a"), "sides": (1, 2), "name": "b"}
     assert typed_arguments(network, plain) == typed
     assert typed_arguments(network, {"size": None}) == {"size": None}
+
+
+def test_layers_without_a_size_are_refused() -> None:
+    def lazy() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3))
+
+    with pytest.raises(ValueError, match=r"lazy has layers .* decides \(1\.weight\), which a"):
+        build_network(lazy, {})

@@ -59,6 +59,14 @@ def test_scaling_and_clipping_decide_about_fusing(
     assert can_fuse(module, precision, clips) is expected
 
 
+def test_complex_parameters_have_no_fused_kernel() -> None:
+    net = nn.Linear(2, 2, dtype=torch.complex64)
+    assert not can_fuse(net, "32-true", False)
+    optimizer = build_optimizer(net, can_fuse(net, "32-true", False))
+    net(torch.ones(1, 2, dtype=torch.complex64)).abs().sum().backward()
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

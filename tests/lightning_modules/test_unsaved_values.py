@@ -1,6 +1,8 @@
 """What a network draws by chance and does not save is found before training."""
 
 import random
+from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +107,29 @@ def test_later_draws_are_the_same_as_without_it() -> None:
 def test_what_saves_everything_is_not_loaded_again() -> None:
     model = deploy(Net("persistent"), "image", NORMALISATION)
     check_everything_is_saved(model, {}, lambda: pytest.fail("a batch was made"))
+
+
+class Remembers(Net):
+    """Keeps a value in its checkpoint by itself."""
+
+    def __init__(self, extra: object) -> None:
+        super().__init__("none")
+        self.extra = extra
+
+    def get_extra_state(self) -> object:
+        return self.extra
+
+    def set_extra_state(self, state: object) -> None:
+        self.extra = state
+
+
+@pytest.mark.parametrize("extra", [{"seen": [1, 2.5, "a"]}, None, 3])
+def test_plain_values_may_be_kept(extra: object) -> None:
+    check("none", deploy(Remembers(extra), "image", NORMALISATION))
+
+
+@pytest.mark.parametrize("extra", [date(2020, 1, 1), {"f": lambda: 0}, [Net], Path("a")])
+def test_what_no_checkpoint_could_give_back_is_named(extra: object) -> None:
+    text = rf"keeps a {type(extra).__name__} in its state \(network\._extra_state, from get_extra"
+    with pytest.raises(ValueError, match=text):
+        check("none", deploy(Remembers(extra), "image", NORMALISATION))
