@@ -158,7 +158,8 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     if wanted is None or not Path(wanted).is_file():
         return wanted
     checkpoint, notes = whole_checkpoint(Path(wanted))
-    print(*(f"{note}\n" for note in notes), sep="", end="")
+    if is_rank_zero():
+        print(*(f"{note}\n" for note in notes), sep="", end="")
     return str(checkpoint)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
@@ -249,7 +250,8 @@ def check_same_training(
     rates = None
     if config != stored["config"]:
         rates = resumed_rate(checkpoint, config, data.train_dataloader())
-    check_changes(stored["config"], config, allow_changes, Console(), rates)
+    console = Console(quiet=rank_zero_only.rank != 0)  # type: ignore[attr-defined]
+    check_changes(stored["config"], config, allow_changes, console, rates)
     if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
         raise ValueError(
             f"{path} was trained on other data than {config['data']['name']} gives "

@@ -3,9 +3,11 @@
 import io
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 
 from cli.configuration import resumed_checkpoint
@@ -14,6 +16,7 @@ from cli.resume import (
     DamagedCheckpoint,
     check_changes,
     check_place,
+    check_same_training,
     check_whole,
     lock_run_folder,
     newest_checkpoint,
@@ -210,3 +213,24 @@ def test_only_one_process_holds_a_folder(tmp_path: Path) -> None:
 
     os.close(held)
     os.close(lock_run_folder(tmp_path))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_a_resume_changes_is_told_once_on_several_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
+) -> None:
+    monkeypatch.setattr(rank_zero_only, "rank", rank)
+    for name in ("misplaced", "check_place", "resumed_rate"):  # each has tests of its own
+        monkeypatch.setattr(f"cli.resume.{name}", lambda *_: None)
+    monkeypatch.setattr(
+        "cli.configuration.whole_checkpoint", lambda path: (path, ["the newest one is damaged"])
+    )
+    (tmp_path / "last.ckpt").touch()
+    resumed_checkpoint(read_arguments(["--resume", str(tmp_path / "last.ckpt")]))
+    stored = {"config": BEFORE, "fingerprint": "a"}
+    data = SimpleNamespace(train_dataloader=list)
+    now = {"config": BEFORE | {"seed": 5}, "fingerprint": "a"}
+    check_same_training("last.ckpt", {"description": stored}, now, data, True)
+    out = capsys.readouterr().out
+    told = ["changed on resume" in out, "damaged" in out, bool(out)]
+    assert told == [rank == 0] * 3
