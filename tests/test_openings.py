@@ -455,6 +455,7 @@ class Rows(pl.LightningDataModule):
 """
 
 
+@pytest.mark.slow
 def test_a_datamodule_by_what_lightning_asks_for_and_the_contract(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
