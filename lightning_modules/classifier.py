@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from lightning_modules import metrics
 from lightning_modules.activation_checkpointing import checkpoint_activations
+from lightning_modules.batch import Batch, Inputs, tensors_of
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from lightning_modules.run_length import steps_left
 from lightning_modules.schedules import Schedule
 
 PLACE = ("epoch", "global_step")  # of a checkpoint's weights
-
-Inputs = Tensor | tuple[Tensor, ...] | list[Tensor]
 
 
 class Classifier(pl.LightningModule):
@@ -76,30 +75,26 @@ class Classifier(pl.LightningModule):
 
     def logits(self, inputs: Inputs) -> Tensor:
         """Raw inputs of the batch contract -> float [N,K]."""
-        if isinstance(inputs, (tuple, list)):
-            return self.model(*inputs)
-        return self.model(inputs)
+        return self.model(*tensors_of(inputs))
 
-    def training_loss(self, batch: tuple[Inputs, Tensor]) -> Tensor:
+    def training_loss(self, batch: Batch) -> Tensor:
         """Mean loss of a batch; counts and logs nothing."""
         inputs, targets = batch
         return self.criterion(self.logits(inputs), targets).mean()
 
-    def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         _, losses = self._observe(batch, self.train_outcomes)
         return losses.sum() * self._loss_scale(batch_idx, len(losses))
 
-    def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._observe(batch, self.val_outcomes)
 
-    def test_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
+    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the logits, for callbacks that show predictions."""
         logits, _ = self._observe(batch, self.test_outcomes)
         return logits
 
-    def _observe(
-        self, batch: tuple[Inputs, Tensor], outcomes: OutcomeBuffer
-    ) -> tuple[Tensor, Tensor]:
+    def _observe(self, batch: Batch, outcomes: OutcomeBuffer) -> tuple[Tensor, Tensor]:
         """Keeps a batch's outcomes; returns logits [N,K] and losses, float32 [N]."""
         inputs, targets = batch
         logits = self.logits(inputs)

@@ -15,6 +15,8 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
+from lightning_modules.batch import Batch, tensors_of
+
 MAX_SAMPLES = 8
 MAX_DIRECTIONS = 24  # where there are more parameters, neighbours share a direction
 MAX_SECONDS = 3.0  # for all directions; a slow model gets fewer of them
@@ -22,12 +24,10 @@ STEP_SIZES = (1e-4, 1e-3, 1e-5, 1e-6)  # relative to the weights
 FLOOR = 1e-7  # slopes below it drown in rounding
 CROSS_ENTROPY = nn.CrossEntropyLoss()
 
-Inputs = Tensor | Sequence[Tensor]
-
 
 def check_model(
     model: nn.Module,
-    batch: tuple[Inputs, Tensor],
+    batch: Batch,
     device: torch.device,
     tolerance: float = 0.01,
     criterion: nn.Module = CROSS_ENTROPY,
@@ -50,8 +50,7 @@ def check_model(
         ValueError: Logits and targets do not fit, or a backward is wrong.
     """
     device = torch.device("cpu") if device.type == "mps" else device
-    inputs = batch[0] if isinstance(batch[0], (tuple, list)) else (batch[0],)
-    inputs = [x[:MAX_SAMPLES].to(device) for x in inputs]
+    inputs = [x[:MAX_SAMPLES].to(device) for x in tensors_of(batch[0])]
     targets = batch[1][:MAX_SAMPLES].to(device)
     with isolate_rng(), torch.enable_grad():
         criterion = copy.deepcopy(criterion).to(device)

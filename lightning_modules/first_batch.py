@@ -14,6 +14,8 @@ from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Stra
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
+from lightning_modules.batch import Batch, tensors_of
+
 INSTALLED = "site-packages"
 
 
@@ -26,7 +28,7 @@ class Trainable(Protocol):
     class_names: list[str]
 
 
-def check_first_batch(module: Trainable, batch: tuple[Any, Tensor], strategy: Strategy) -> None:
+def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> None:
     """Runs a batch forward in training and in evaluation; nothing of the module changes.
 
     Args:
@@ -48,8 +50,7 @@ def check_first_batch(module: Trainable, batch: tuple[Any, Tensor], strategy: St
     device = (
         strategy.root_device if is_whole else torch.device("cpu")
     )  # a part may be all that fits
-    inputs = batch[0] if isinstance(batch[0], (tuple, list)) else (batch[0],)
-    inputs, targets = [x.to(device) for x in inputs], batch[1].to(device)
+    inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1].to(device)
     model = module.model.to(device)
     expected = [len(targets), len(module.class_names)]
     for training in (True, False):

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.batch import Batch, Inputs, tensors_of
 from lightning_modules.deployed import STATE_PREFIX, load_deployed
 
 OTHER_SEED = 20_011
@@ -24,7 +25,7 @@ OTHER_SEED = 20_011
 def check_everything_is_saved(
     model: nn.Module,
     description: Mapping[str, Any],
-    example_batch: Callable[[], tuple[Tensor | tuple[Tensor, ...], Tensor]],
+    example_batch: Callable[[], Batch],
     allow_external_code: bool = False,
 ) -> None:
     """Loads the model as from a checkpoint, only where it has tensors that are not saved at all.
@@ -95,9 +96,9 @@ def other_draws() -> Iterator[None]:
             np.random.set_state(numpy_state)
 
 
-def answers_alike(model: nn.Module, loaded: nn.Module, inputs: Any) -> bool:
+def answers_alike(model: nn.Module, loaded: nn.Module, inputs: Inputs) -> bool:
     """Whether both give the same logits, to rounding."""
-    raw = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    raw = tensors_of(inputs)
     modes = [(part, part.training) for part in model.modules()]
     with torch.no_grad():
         # not the call itself, which may be compiled
