@@ -21,8 +21,11 @@ import pytorch_lightning as pl
 import torch
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.contract import ComputesLoss
+from callbacks.described import Described
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
+from callbacks.finite_differences import no_gradient_on_ranks, without_gradient
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
@@ -35,6 +38,7 @@ from cli.given_flags import is_on, overridden
 from cli.known_warnings import hide_known_warnings
 from cli.loggers import build_loggers, build_profiler
 from cli.other_ranks import is_told_elsewhere
+from cli.own_module import build_module
 from cli.parsing import Configuration, recorded, to_primitive, trainer_arguments
 from cli.problems import UsageError, bad_arguments, is_message, tell
 from cli.provenance import findable, git_commit, library_versions, start_line, tested_line
@@ -43,16 +47,13 @@ from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
 from datamodules.data_check import check_data
 from datamodules.source_contract import check_source
-from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
     deploy,
     network_class,
     read_checkpoint,
 )
-from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
 from lightning_modules.first_batch import check_first_batch
-from lightning_modules.first_non_finite import find_first_non_finite
 from lightning_modules.losses import build_loss
 from lightning_modules.network_signature import build_network, network_arguments
 from lightning_modules.unsaved_values import check_everything_is_saved
@@ -64,8 +65,10 @@ RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTE
 # ---- parts --------------------------------------------------------------------------------
 
 
-def build_model(configuration: Configuration, data: Any) -> Classifier:
-    """The network for this data, inside the module that trains it."""
+def build_model(
+    configuration: Configuration, data: Any
+) -> tuple[pl.LightningModule, dict[str, Any]]:
+    """The network for this data, inside the module that trains it; and what describes both."""
     arguments = dict(configuration["model"])
     name = arguments.pop("name")
     activation_checkpointing = arguments.pop("checkpoint_activations")
@@ -98,21 +101,25 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     external = configuration["allow_external_code"]
     check_everything_is_saved(model, description, data.example_batch, external)
     settings = {group: configuration[group] for group in ("optimizer", "schedule")}
-    settings["activation_checkpointing"] = activation_checkpointing
     loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
         criterion = build_loss(len(data.class_names), data.train_targets, **loss)
-        return Classifier(model, criterion, description, **settings)
+        provided = {"model": model, "criterion": criterion, "description": description}
+        provided["activation_checkpointing"] = activation_checkpointing
+        return build_module(configuration, provided | settings), description
 
 
 def build_trainer(
-    configuration: Configuration, parts: Mapping[str, pl.Callback], folder: Path | None
+    configuration: Configuration,
+    parts: Mapping[str, pl.Callback],
+    folder: Path | None,
+    description: Mapping[str, Any],
 ) -> pl.Trainer:
     arguments = trainer_arguments(configuration)
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
-    always = [SharedSamples(), ExactResume(metrics), limit, EndOfTraining()]
+    always = [SharedSamples(), Described(description), ExactResume(metrics), limit, EndOfTraining()]
     loggers = build_loggers(configuration, folder) if folder else []
     steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(
@@ -143,22 +150,22 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     data.prepare_data()
     data.setup("fit")
     check_source(data)
-    model = build_model(configuration, data)
+    model, description = build_model(configuration, data)
     if configuration["replay"]:
-        return run_replay(configuration, model, data, configuration["replay"])
+        return run_replay(configuration, model, data, description, configuration["replay"])
     if path := configuration["test_only"] or configuration["resume"]:
         start_from = read_checkpoint(path)
         tests, allowed = bool(configuration["test_only"]), configuration["allow_changes"]
-        check_same_model(path, start_from, model, allowed and not tests)
+        check_same_model(path, start_from, model, description, allowed and not tests)
         if tests:
-            return run_test_only(configuration, model, data, start_from)
-        check_same_training(path, start_from, model.description, data, allowed)
+            return run_test_only(configuration, model, data, description, start_from)
+        check_same_training(path, start_from, description, data, allowed)
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
     parts = build_callbacks(configuration)
     bind_callbacks(parts, configuration, folder, signals)
-    trainer = build_trainer(configuration, parts, folder)
+    trainer = build_trainer(configuration, parts, folder, description)
     trainer.print(start_line(configuration, model, trainer))
     if folder:
         trainer.print(f"run folder: {folder}")
@@ -167,14 +174,15 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
     except RuntimeError as error:
         if "find_unused_parameters=True" in str(error):  # DDP's own, which names none
-            raise ValueError(no_gradient_on_ranks(without_gradient(model.model))) from None
+            raise ValueError(no_gradient_on_ranks(without_gradient(model))) from None
         steps = parts["non_finite"].failed_between if "non_finite" in parts else None
         if steps is None:
             raise
         signals.act_at_once(None)  # what follows is no training
         if not is_rank_zero():
             return 0  # any other code would make Lightning kill rank 0, which explains it
-        explain(steps, trainer, configuration, folder)
+        if isinstance(model, ComputesLoss):  # else no step can be looked into
+            explain(steps, trainer, configuration, folder)
         raise
     if configuration["fast_dev_run"]:
         trainer.test(model, datamodule=data, verbose=False)
@@ -183,7 +191,11 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
 
 
 def test_and_export(
-    trainer: pl.Trainer, model: Classifier, data: Any, parts: Mapping[str, Any], folder: Path | None
+    trainer: pl.Trainer,
+    model: pl.LightningModule,
+    data: Any,
+    parts: Mapping[str, Any],
+    folder: Path | None,
 ) -> int:
     """What follows the fit, with its best checkpoint; returns the exit code."""
     export, checkpoint = parts.get("export"), parts.get("checkpoint")
@@ -209,12 +221,16 @@ def test_and_export(
 
 
 def run_test_only(
-    configuration: Configuration, model: Classifier, data: Any, checkpoint: Mapping[str, Any]
+    configuration: Configuration,
+    model: pl.LightningModule,
+    data: Any,
+    description: Mapping[str, Any],
+    checkpoint: Mapping[str, Any],
 ) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
     model.load_state_dict(checkpoint["state_dict"])
     parts = build_callbacks(configuration | {"callbacks": []}, ["test_report"])
-    trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
+    trainer = build_trainer(configuration | {"logger": "csv"}, parts, None, description)
     trainer.test(model, datamodule=data, verbose=False)
     return 0
 
@@ -233,7 +249,8 @@ def explain(
     print(f"not finite: repeat it with:\n  python train.py {shlex.join(words)}", flush=True)
     if trainer.world_size == 1:
         data = trainer.datamodule
-        run_replay(configuration, build_model(configuration, data), data, str(path))
+        model, description = build_model(configuration, data)
+        run_replay(configuration, model, data, description, str(path))
     elif trainer.num_nodes > 1 or trainer.strategy.launcher is None:
         print("not repeated at once: what started these ranks has to start them again")
     elif configuration["sync_batchnorm"]:  # ranks could wait for one that has found the value
@@ -243,14 +260,21 @@ def explain(
         subprocess.run([sys.executable, PROJECT / "train.py", *words], env=environment, check=False)
 
 
-def run_replay(configuration: Configuration, model: Classifier, data: Any, path: str) -> int:
+def run_replay(
+    configuration: Configuration,
+    model: pl.LightningModule,
+    data: Any,
+    description: Mapping[str, Any],
+    path: str,
+) -> int:
     """Goes on from a replay file until the value that is not finite is found again."""
     steps = read_checkpoint(path).get("replay")
     if steps is None:
         raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
-    replay = Replay(find_first_non_finite, **steps)
+    replay = Replay(**steps)
     parts = build_callbacks(configuration, ["unfreeze", "ema"])  # they change the mathematics
-    trainer = build_trainer(configuration | {"max_time": None}, parts | {"replay": replay}, None)
+    arguments = configuration | {"max_time": None}
+    trainer = build_trainer(arguments, parts | {"replay": replay}, None, description)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=path)
     except Reproduced as found:
@@ -268,12 +292,9 @@ def bind_callbacks(
     signals: StopSignals,
 ) -> None:
     """Hands callbacks what their flags cannot: the run folder and other parts of the project."""
-    for key in {"lr_finder", "test_report", "learning_curves", "wandb"} & parts.keys():
+    with_folder = {"lr_finder", "gradient_check", "test_report", "learning_curves", "wandb"}
+    for key in with_folder & parts.keys():
         parts[key].folder = folder
-    if "gradient_check" in parts:
-        from lightning_modules.finite_differences import check_model
-
-        parts["gradient_check"].bind(folder, check_model)
     if "checkpoint" in parts:
         checkpoints = folder / "checkpoints" if folder else None
         parts["checkpoint"].bind(checkpoints, signals, configuration["checkpoint_every"])

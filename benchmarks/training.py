@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from callbacks import CALLBACKS
+from callbacks.contract import Deployable
 from cli.configuration import build_callbacks, build_data, configure
 from cli.known_warnings import hide_known_warnings
 from cli.stop_signals import StopSignals
@@ -77,7 +78,9 @@ def bare_trainer(callbacks: list[pl.Callback], **length: Any) -> pl.Trainer:
 
 def plain_loop(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of the usual hand-written loop."""
-    model = build_model(configuration, data).model.train()
+    module, _ = build_model(configuration, data)
+    assert isinstance(module, Deployable)
+    model = module.deployed.train()
     optimizer = build_optimizer(model, True, lr=1e-3)
     loader, times = data.train_dataloader(), []
     for epoch in range(EPOCHS):
@@ -94,10 +97,11 @@ def plain_loop(configuration: dict[str, Any], data: Any) -> float:
 
 def bare_lightning(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of Lightning without logging, bar or callbacks."""
-    times = EpochTimes()
+    times, (module, _) = EpochTimes(), build_model(configuration, data)
+    assert isinstance(module, Deployable)
     with tempfile.TemporaryDirectory() as folder:
         fit = bare_trainer([times], max_epochs=EPOCHS, default_root_dir=folder)
-        fit.fit(BareModule(build_model(configuration, data).model), datamodule=data)
+        fit.fit(BareModule(module.deployed), datamodule=data)
     return min(times.seconds[1:])
 
 
@@ -107,8 +111,9 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
     with tempfile.TemporaryDirectory() as folder, silence():
         parts = build_callbacks(configuration)
         bind_callbacks(parts, configuration, Path(folder), StopSignals())
-        fit = build_trainer(configuration, parts | {"times": times}, Path(folder))
-        fit.fit(build_model(configuration, data), datamodule=data)
+        module, description = build_model(configuration, data)
+        fit = build_trainer(configuration, parts | {"times": times}, Path(folder), description)
+        fit.fit(module, datamodule=data)
     return min(times.seconds[1:])
 
 

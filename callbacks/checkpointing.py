@@ -6,12 +6,17 @@ before, for the case that the newest is damaged.
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
 
+from callbacks.contract import NamesMetrics, name_of, steps_done
+from callbacks.logged_names import direction_of, is_logged, words
+
+USUAL = "val/accuracy"
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
@@ -38,14 +43,15 @@ class Checkpointing(pl.Callback):
 
     Args:
         enabled: Whether to write checkpoints at all.
-        monitor: Metric that decides what is best.
+        monitor: Metric that decides what is best. A module that does not announce its names has to
+            have logged it when its first validation ends.
         mode: Whether smaller or larger is better; auto knows from the metric.
     """
 
     def __init__(
         self,
         enabled: bool = True,
-        monitor: str = "val/accuracy",
+        monitor: str = USUAL,
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
@@ -53,6 +59,8 @@ class Checkpointing(pl.Callback):
         self.folder: Path | None = None
         self.signals: Signals | None = None
         self.interval = parse_interval("5min")
+        self.is_monitor_known = True  # whether the module logs it
+        self.has_best = True
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
@@ -89,10 +97,14 @@ class Checkpointing(pl.Callback):
 
     # ---- hooks -------------------------------------------------------------------------
 
-    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
-        direction = pl_module.check_monitor("checkpoint", self.monitor)
+        self.is_monitor_known = isinstance(pl_module, NamesMetrics)
+        if isinstance(pl_module, NamesMetrics):
+            direction = pl_module.check_monitor("checkpoint", self.monitor)
+        else:
+            direction = direction_of(self.monitor)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
@@ -100,29 +112,34 @@ class Checkpointing(pl.Callback):
             for leftover in self.folder.glob(".*.ckpt.*.tmp"):
                 leftover.unlink(missing_ok=True)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.saved_step, self.saved_time = steps_done(trainer), time.monotonic()
         # here, since Lightning has just set its own handlers
         if self.signals is not None and not self._is_off(trainer):
             self.signals.defer()
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._between_steps(trainer, is_due=True)
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
             self._between_steps(trainer, self._is_interval_over(trainer))
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # one that is held only because training ends is not part of the run that goes on later;
         # this becomes last.ckpt after it, so that a run killed within it holds it again
         if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
             self._write(trainer, PENDING)
 
     def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Any,
+        batch_idx: int,
+        loader: int = 0,
     ) -> None:
         """In a validation there is nothing exact to save: a long one is given up."""
         signals = self.signals
@@ -131,11 +148,11 @@ class Checkpointing(pl.Callback):
         if trainer.world_size == 1 and signals.seconds_waited > MAX_WAIT and self.folder:
             signals.leave(signals.received, self.folder / "last.ckpt")
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking and not self.monitor.startswith("train/"):
             self._look_for_best(trainer)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
         if not self._is_cut(trainer):
@@ -144,21 +161,23 @@ class Checkpointing(pl.Callback):
             if self.is_best_due:
                 self._write(trainer, "best.ckpt")
             self._finish_pending(trainer)
-        elif self.saved_step < trainer.global_step:
+        elif self.saved_step < steps_done(trainer):
             self._save(trainer)
         elif self.is_best_due:
             self._write(trainer, "best.ckpt")
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._is_off(trainer) and not self._is_cut(trainer):
             self._save(trainer)
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # a shared file system may show other ranks the newest file later than rank 0
         found = self.find_best() if trainer.is_global_zero else None
         self.best_path = trainer.strategy.broadcast(found)
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         """Where no batch came in time, the state is one between two steps; one rank alone saves."""
         if not isinstance(exception, TimeoutError) or trainer.world_size > 1:
             return
@@ -170,7 +189,7 @@ class Checkpointing(pl.Callback):
             progress.increment_ready()  # the batch that was waited for
             self._save(trainer)
 
-    def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.signals is not None:
             self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
 
@@ -199,13 +218,17 @@ class Checkpointing(pl.Callback):
     def _is_interval_over(self, trainer: pl.Trainer) -> bool:
         steps, seconds = self.interval
         if steps is not None:
-            return trainer.global_step - self.saved_step >= steps
+            return steps_done(trainer) - self.saved_step >= steps
         return time.monotonic() - self.saved_time >= seconds
 
     def _look_for_best(self, trainer: pl.Trainer) -> None:
         if self._is_off(trainer):
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if not self.is_monitor_known:
+            self._look_for_monitor(trainer, metrics)
+        if not self.has_best:
+            return
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
             self.best_key = key
@@ -216,10 +239,24 @@ class Checkpointing(pl.Callback):
                 self._write(trainer, "best.ckpt")
                 self.is_best_due = False
 
+    def _look_for_monitor(self, trainer: pl.Trainer, metrics: Mapping[str, float]) -> None:
+        """Says what is the best for a module that did not say what it logs."""
+        name, self.is_monitor_known = name_of(trainer.lightning_module), True
+        is_given = self.monitor != USUAL
+        self.has_best = is_logged("checkpoint", self.monitor, is_given, name, metrics)
+        if self.has_best:
+            best = "smallest" if self.mode == "min" else "largest"
+            trainer.print(f"checkpoint: the best is that with the {best} {self.monitor}")
+        else:
+            trainer.print(
+                f"checkpoint: no best one, only the last: {name} logs no {self.monitor} "
+                f"(--checkpoint.monitor NAME; logged: {words(metrics)})"
+            )
+
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""
         sign = -1.0 if self.mode == "min" else 1.0
-        values = [sign * metrics[self.monitor], -metrics.get("val/loss", 0.0)]
+        values = [sign * metrics.get(self.monitor, math.nan), -metrics.get("val/loss", 0.0)]
         return [value if math.isfinite(value) else -math.inf for value in values]
 
     # ---- writing -----------------------------------------------------------------------
@@ -231,7 +268,7 @@ class Checkpointing(pl.Callback):
             OSError: Writing failed too often in a row.
         """
         is_best, self.is_best_due = self.is_best_due, False
-        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
+        self.saved_step, self.saved_time = steps_done(trainer), time.monotonic()
         self._write(trainer, "last.ckpt", keep="previous.ckpt")
         if is_best:
             self._write(trainer, "best.ckpt")
@@ -243,7 +280,7 @@ class Checkpointing(pl.Callback):
 
     def _finish_pending(self, trainer: pl.Trainer) -> None:
         assert self.folder is not None
-        self.is_best_due, self.saved_step = False, trainer.global_step
+        self.is_best_due, self.saved_step = False, steps_done(trainer)
         if trainer.is_global_zero:
             last = self.folder / "last.ckpt"
             if last.is_file():

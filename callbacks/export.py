@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import pytorch_lightning as pl
 
+from callbacks.contract import DEPLOYED, Deployable, name_of
+
 DEFAULT = "default"
 QAT = "onnx-int8-qat"  # what qat asks for
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
@@ -116,6 +118,14 @@ class Export(pl.Callback):
             return "no export with --fast_dev_run"
         if trainer.overfit_batches:  # type: ignore[attr-defined]
             return "no export with --overfit_batches"
+        module = trainer.lightning_module
+        if not isinstance(module, Deployable):
+            return f"no export, {name_of(module)} has no deployed and description"
+        saved = module.state_dict(keep_vars=True)
+        if missing := [n for n in module.deployed.state_dict() if f"{DEPLOYED}{n}" not in saved]:
+            return (
+                f"no export, {name_of(module)} does not save {missing[0]} as {DEPLOYED}{missing[0]}"
+            )
         return None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -123,10 +133,10 @@ class Export(pl.Callback):
         reason = self.skip_reason(trainer)
         if reason is not None:
             trainer.print(reason)
-        elif self.check is not None:
+        elif self.check is not None and isinstance(pl_module, Deployable):
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
+            note = self.check(pl_module.deployed, data, formats, self.fail_if_slower)
             if note:
                 trainer.print(note)
 

@@ -4,11 +4,13 @@ import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 
+from callbacks.contract import NamesMetrics
+
 SPLITS = ("train/", "val/")
+MAX_CURVES = 12  # of a module that does not say what is monitored
 
 
 class LearningCurves(pl.Callback):
@@ -21,22 +23,32 @@ class LearningCurves(pl.Callback):
     def __init__(self, enabled: bool = True) -> None:
         self.folder: Path | None = None
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
-                monitored = getattr(pl_module, "monitored", ())  # a module of one's own has none
+                monitored = pl_module.monitored if isinstance(pl_module, NamesMetrics) else None
                 draw_learning_curves(metrics, self.folder / "learning_curves.png", monitored)
 
 
-def draw_learning_curves(metrics: Path, path: Path, monitored: Sequence[str] = ()) -> None:
-    """Loss, accuracy, learning rate and what else is monitored, such as val/f1, by epoch."""
+def draw_learning_curves(metrics: Path, path: Path, monitored: Sequence[str] | None = None) -> None:
+    """Loss, accuracy, learning rate and what else is monitored, such as val/f1, by epoch.
+
+    Args:
+        monitored: None where that is not known: then all that was logged is drawn.
+    """
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in monitored)])
+    if monitored is None:
+        logged = [n for row in rows[:1] for n in row if n.startswith(SPLITS) or n == "lr"]
+        names = dict.fromkeys([n.partition("/")[2] or n for n in logged][:MAX_CURVES])
+    else:
+        names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in monitored)])
+    if not names:
+        return
     num_rows = math.ceil(len(names) / 3)
     figure = matplotlib.figure.Figure(figsize=(12, 3.6 * num_rows), layout="constrained")
     for index, name in enumerate(names):

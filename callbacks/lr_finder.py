@@ -23,6 +23,8 @@ from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
+from callbacks.contract import ComputesLoss, TunesRate, name_of
+
 MIN_POINTS = 10  # a curve with fewer finite losses says nothing
 FALL_SHARE = 0.9  # at the suggested rate the loss has made this share of its whole fall
 MIN_FALL = 0.05  # a fall below this share of the first loss is no fall
@@ -66,7 +68,11 @@ class LRFinder(pl.Callback):
         self.lr: float | None = None
         self.folder: Path | None = None  # for lr_finder.csv and lr_finder.png
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not isinstance(pl_module, TunesRate):
+            lacks = "compute_loss" if not isinstance(pl_module, ComputesLoss) else "set_base_lr"
+            trainer.print(f"lr finder: no sweep, {name_of(pl_module)} has no {lacks}")
+            return
         if not pl_module.lr_is_auto:
             return
         start, reason = time.perf_counter(), self.why_not(trainer)
@@ -86,16 +92,20 @@ class LRFinder(pl.Callback):
         return {"lr": self.lr}
 
     def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # before optimizer and schedule are built; their own state, restored later, wins
         self.lr = checkpoint.get("callbacks", {}).get(self.state_key, {}).get("lr")
-        if pl_module.lr_is_auto and self.lr is not None:
+        if isinstance(pl_module, TunesRate) and pl_module.lr_is_auto and self.lr is not None:
             pl_module.set_base_lr(self.lr)
 
     def why_not(self, trainer: pl.Trainer) -> str | None:
         """The reason not to sweep, the same on every rank; None where nothing stands against it."""
-        loader = trainer.train_dataloader
+        loader, module = trainer.train_dataloader, trainer.lightning_module
+        if not isinstance(module, ComputesLoss):
+            return f"no sweep, {name_of(module)} has no compute_loss"
+        if not module.automatic_optimization:
+            return f"no sweep, {name_of(module)} optimizes by itself"
         if trainer.ckpt_path is not None or trainer.global_step > 0:
             return "the rate of the resumed run"
         if trainer.fast_dev_run or trainer.overfit_batches:  # type: ignore[attr-defined]
@@ -108,7 +118,7 @@ class LRFinder(pl.Callback):
             return f"{found} training batches are fewer than --lr_finder.min_batches"
         return None
 
-    def sweep(self, trainer: pl.Trainer, pl_module: Any) -> list[float]:
+    def sweep(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> list[float]:
         """Trains one step at each rate; returns the losses up to where they explode."""
         scaler = torch.amp.GradScaler(pl_module.device.type) if trainer.scaler is not None else None
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
@@ -239,7 +249,7 @@ def sweep_step(
     """One optimizer step outside Lightning's loop; returns the loss, averaged over all ranks."""
     batch = trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
     with trainer.precision_plugin.train_step_context():
-        loss = module.training_loss(batch)
+        loss = module.compute_loss(batch)[0].mean()
     module.zero_grad()
     (loss if scaler is None else scaler.scale(loss)).backward()
     if trainer.world_size > 1:

@@ -12,6 +12,8 @@ import pytorch_lightning as pl
 from rich.console import Console
 from rich.table import Table
 
+from callbacks.contract import Reports, name_of
+
 MAX_TABLE_CLASSES = 50
 MAX_NUMBERED_CLASSES = 20
 MAX_MATRIX_CLASSES = 100  # as numbers
@@ -35,8 +37,11 @@ class TestReport(pl.Callback):
     def __init__(self, enabled: bool = True) -> None:
         self.folder: Path | None = None  # without one only the table is printed
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
+            return
+        if not isinstance(pl_module, Reports):
+            self.show_logged(trainer, name_of(pl_module))
             return
         report, names = pl_module.reports["test"], pl_module.class_names
         print_report(report, names)
@@ -48,6 +53,15 @@ class TestReport(pl.Callback):
             if len(names) <= MAX_DRAWN_CLASSES:
                 picture = self.folder / "confusion_matrix.png"
                 draw_confusion_matrix(report.outcomes.confusion(), names, picture)
+
+    def show_logged(self, trainer: pl.Trainer, module: str) -> None:
+        """What a module of another kind has logged of its test."""
+        found = {n: float(v) for n, v in trainer.callback_metrics.items() if n.startswith("test")}
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        print(f"test report: {module} has no reports; it logged {shown or 'nothing of a test'}")
+        if self.folder is not None:
+            path = self.folder / "test.json"
+            path.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 def report_values(report: Any, class_names: list[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Without a key the run is kept offline; nothing ever waits for a login.
 import json
 import netrc
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlparse
@@ -14,6 +15,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
+
+from callbacks.contract import Deployable, Reports, name_of
 
 MAX_TABLE_ROWS = 1000
 MAX_MATRIX_CLASSES = 100  # of more, only mistakes are listed
@@ -47,20 +50,23 @@ class WandbReport(pl.Callback):
         self.folder: Path | None = None
         self.run: Any = None
 
-    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
-        self.uploads_bundle = self.wants_bundle(pl_module.description["kind"])
+        if isinstance(pl_module, Deployable):
+            self.uploads_bundle = self.wants_bundle(pl_module.description["kind"])
 
     def wants_bundle(self, kind: str) -> bool:
         """Whether the bundle of a model of "image" or "text" is uploaded."""
         return self.log_bundle == "on" or (self.log_bundle == "auto" and kind == "image")
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What will leave the machine is said while it can still be changed."""
         if self.run is None:
             return
+        if not isinstance(pl_module, Reports):
+            trainer.print(f"W&B gets no tables, {name_of(pl_module)} has no reports")
         if self.uploads_bundle:
             trainer.print("W&B gets the exported bundle (--wandb.log_bundle off keeps it here)")
         elif self.log_bundle == "auto":
@@ -70,18 +76,27 @@ class WandbReport(pl.Callback):
             )
 
     def on_test_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+        *_: Any,
     ) -> None:
         if self.run is None or len(self.rows) >= MAX_TABLE_ROWS:
             return
+        if not isinstance(pl_module, Reports) or not isinstance(outputs, Mapping):
+            return
         inputs, targets = batch
-        self.rows += self.prediction_rows(outputs, targets, inputs, pl_module.class_names)
+        scores = outputs["scores"]
+        self.rows += self.prediction_rows(scores, targets, inputs, pl_module.class_names)
 
     def prediction_rows(
-        self, logits: Tensor, targets: Tensor, inputs: Any, class_names: list[str]
+        self, scores: Tensor, targets: Tensor, inputs: Any, class_names: list[str]
     ) -> list[list[Any]]:
         """A row a sample: true class, predicted class, its probability and, if asked, a picture."""
-        probabilities, predictions = logits.float().softmax(dim=1).max(dim=1)
+        probabilities, predictions = scores.max(dim=1)
         columns = (targets.tolist(), predictions.tolist(), probabilities.tolist())
         rows: list[list[Any]] = [
             [class_names[target], class_names[prediction], round(probability, 6)]
@@ -96,8 +111,8 @@ class WandbReport(pl.Callback):
                 row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
         return rows
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.run is None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.run is None or not isinstance(pl_module, Reports):
             return
         import wandb
 
@@ -118,7 +133,9 @@ class WandbReport(pl.Callback):
         if picture is not None and picture.is_file():
             self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         code = exception.code if isinstance(exception, SystemExit) else 1
         if self.run is not None and code != 1:  # asked to stop; the run can be gone on with
             self.run.mark_preempting()

@@ -14,6 +14,7 @@ from typing import Any
 from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from callbacks.exact_resume import KEY
 from cli.parsing import Setting, flatten, last_value, read_file
@@ -48,7 +49,7 @@ RESUMABLE = {
 }
 BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
-UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
+UNCHANGEABLE = ("model.name", "data.name", "optimizer.name", "module.name")
 
 
 JOBS = "slurm_jobs"  # in a run folder: the jobs that have worked in it, one a line
@@ -189,18 +190,23 @@ def missing_data(given: Sequence[Setting], stored: Mapping[str, Any]) -> list[st
 
 
 def check_same_model(
-    path: str, checkpoint: Mapping[str, Any], model: Any, allow_changes: bool
+    path: str,
+    checkpoint: Mapping[str, Any],
+    model: nn.Module,
+    description: Mapping[str, Any],
+    allow_changes: bool,
 ) -> None:
     """Refuses a checkpoint of another network, other classes or weights than this run's, or that
     learned from inputs that were made in another way.
 
     Args:
+        description: Of this run.
         allow_changes: Training may go on with other inputs.
 
     Raises:
         ValueError: What differs.
     """
-    stored, description = checkpoint["description"], model.description
+    stored = checkpoint["description"]
     for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
         if stored[key] != description[key]:
             raise ValueError(

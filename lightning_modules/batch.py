@@ -7,6 +7,8 @@ N batch.
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, ...] | list[Tensor] | Tensor
@@ -19,3 +21,8 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
         return [inputs]
     found: Any = inputs.values() if isinstance(inputs, Mapping) else inputs
     return list(found)
+
+
+def first_samples(batch: Batch, count: int, device: torch.device) -> Batch:
+    """The first samples of a batch on a device, packed as before."""
+    return apply_to_collection(batch, Tensor, lambda x: (x[:count] if x.ndim else x).to(device))

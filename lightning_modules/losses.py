@@ -17,9 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.deployed import resolve
+from lightning_modules.outcomes import TOP_K
 
 LOSSES = {"cross_entropy": "lightning_modules.losses.ClassificationLoss"}
 FROM_DATA = frozenset({"num_classes", "train_targets"})
+
+CONTRACT = "f(logits [N,K], targets) -> losses [N]"
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,14 +48,52 @@ class SampleLoss(nn.Module):
         """
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         losses: Any = self.function(logits, targets)
-        if not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
-            found = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ValueError(
-                f"loss {self.name} gives {found} for logits {list(logits.shape)} and targets "
-                f"{list(targets.shape)}; expected the loss of each sample, {[len(targets)]} (for a "
-                "mean over the batch: reduction='none'; for too many axes: squeeze(1))"
-            )
+        given = f"logits {list(logits.shape)} and targets {list(targets.shape)}"
+        check_losses(losses, targets, f"loss {self.name}", given, CONTRACT)
         return losses
+
+
+def check_losses(losses: Any, targets: Tensor, what: str, given: str, contract: str) -> None:
+    """Refuses what is not one loss a sample.
+
+    Raises:
+        ValueError: With the shapes, and the line of the contract.
+    """
+    if not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
+        found = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(
+            f"{what} gives {found} for {given}; expected the loss of each sample, "
+            f"{[len(targets)]} (for a mean over the batch: reduction='none'; for too many axes: "
+            f"squeeze(1)), as {contract}"
+        )
+
+
+@torch.no_grad()
+def single_label_outcomes(logits: Tensor, targets: Tensor, losses: Tensor) -> dict[str, Tensor]:
+    """What is kept of each sample: the columns of a task's row, and "scores", float32 [N,K].
+
+    Args:
+        logits: float [N,K], detached.
+        targets: int64 [N], or float [N,K] (soft targets count as their likeliest class).
+        losses: float [N], detached.
+    """
+    if targets.ndim == 2:
+        targets = targets.argmax(dim=1)
+    scores = logits.float().softmax(dim=1)
+    confidence, prediction = scores.max(dim=1)
+    prediction *= 2  # the lowest bit says whether the target is among the likeliest
+    if logits.shape[1] > TOP_K:
+        likeliest = logits.topk(TOP_K, dim=1).indices
+        prediction += (likeliest == targets[:, None]).any(dim=1)
+    else:
+        prediction += 1
+    return {
+        "target": targets,
+        "prediction": prediction,
+        "confidence": confidence,
+        "loss": losses,
+        "scores": scores,
+    }
 
 
 def loss_callable(name: str, allow_external_code: bool = False) -> Callable[..., Any]:

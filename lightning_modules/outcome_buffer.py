@@ -3,12 +3,14 @@
 N batch, K classes, M samples of an epoch.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from lightning_modules.outcomes import ROW_FIELDS, TOP_K, Outcomes, canonical_order
+from lightning_modules.outcomes import ROW_FIELDS, Outcomes, canonical_order
 
 CAPACITY = 2**16  # rows on the device; when they are full they move to the host
 MAX_SCORES = 2**24  # kept of an epoch: 64 MiB
@@ -49,31 +51,21 @@ class OutcomeBuffer:
         return f"{size} samples x {self.num_classes:,} classes ({limit})" if kept else None
 
     @torch.no_grad()
-    def add(self, logits: Tensor, targets: Tensor, losses: Tensor) -> None:
+    def add(self, columns: Mapping[str, Tensor]) -> None:
         """Takes a batch.
 
         Args:
-            logits: float [N,K].
-            targets: int64 [N], or float [N,K] (soft targets count as their likeliest class).
-            losses: float [N], loss of each sample.
+            columns: By name, [N] each and detached: target, prediction (twice the class, and one
+                more for a top-k hit), confidence and loss; and scores, float32 [N,K].
         """
-        if targets.ndim == 2:
-            targets = targets.argmax(dim=1)
-        probabilities = logits.float().softmax(dim=1)
-        confidences, packed = probabilities.max(dim=1)
-        packed *= 2
-        if self.num_classes > TOP_K:
-            likeliest = logits.topk(TOP_K, dim=1).indices
-            packed += (likeliest == targets[:, None]).any(dim=1)
-        else:
-            packed += 1
-        rows = self._free_rows(len(targets), logits.device)
+        targets = columns["target"]
+        rows = self._free_rows(len(targets), targets.device)
         rows[0].copy_(targets)
-        rows[1].copy_(packed)
-        rows.view(torch.float32)[2].copy_(confidences)
-        rows.view(torch.float32)[3].copy_(losses)
+        rows[1].copy_(columns["prediction"])
+        rows.view(torch.float32)[2].copy_(columns["confidence"])
+        rows.view(torch.float32)[3].copy_(columns["loss"])
         if self.keeps_scores:
-            self.scores.append(probabilities.to("cpu", non_blocking=True))
+            self.scores.append(columns["scores"].to("cpu", non_blocking=True))
 
     def _free_rows(self, count: int, device: torch.device) -> Tensor:
         """int32 [ROW_FIELDS,count] to write to."""

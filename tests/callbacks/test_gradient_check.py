@@ -14,8 +14,8 @@ from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from callbacks.gradient_check import GradientCheck, Layer, StepNorms, dead_units_hook, norms
-from lightning_modules.finite_differences import check_model
+from callbacks.gradient_check import GradientCheck
+from callbacks.gradient_norms import Layer, StepNorms, dead_layers, dead_units_hook, norms
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 # ---- verdicts ---------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_measures_without_a_datamodule(tmp_path: Path) -> None:
     data = TinyImages(num_train=80)
     data.setup()
     check = GradientCheck(every_n_steps=5)
-    check.bind(tmp_path, check_model)
+    check.folder = tmp_path
     trainer = tiny_trainer(tmp_path, callbacks=[check])
     trainer.fit(tiny_classifier(data), data.train_dataloader(), data.val_dataloader())
     assert len([row for row in rows(tmp_path) if row["layer"] == "(all)"]) == 2
@@ -137,12 +137,13 @@ def test_norms_by_layer_against_a_hand_made_step() -> None:
     model(torch.ones(3, 2)).sum().backward()
     gradient = torch.cat([model[0].weight.grad.flatten(), model[0].bias.grad]).norm().item()
     weight = torch.cat([model[0].weight.flatten(), model[0].bias]).norm().item()
-    step = StepNorms(model)
+    step = StepNorms([*model.named_parameters()])
     for p in model.parameters():
         p.grad.mul_(0.5)  # "clipping"
     optimizer.step()
     step.finish(was_scaled=False)
-    whole, first, last, relu = step.layers({"1": torch.tensor(0.25)})
+    whole, first, last = step.layers()
+    (relu,) = dead_layers({"1": torch.tensor(0.25)})
     assert (first.layer, last.layer) == ("0", "2")
     assert first[1:4] == pytest.approx((gradient, gradient / 2, 0.05 * gradient / weight), rel=1e-4)
     assert whole.gradient_norm == pytest.approx(math.hypot(first[1], last[1]), rel=1e-5)
@@ -156,7 +157,7 @@ def train(folder: Path, check: GradientCheck | None, **arguments: Any) -> tuple[
     data = TinyImages(num_train=80, crop_padding=1)
     module = tiny_classifier(data, model={"dropout": 0.3}, optimizer=optimizer)
     if check is not None:
-        check.bind(folder, check_model)
+        check.folder = folder
     callbacks = [*([] if check is None else [check]), *arguments.pop("more", [])]
     trainer = tiny_trainer(folder, callbacks=callbacks, **arguments)
     trainer.fit(module, datamodule=data)
@@ -283,7 +284,7 @@ def test_values_are_unscaled_under_a_gradient_scaler(tmp_path: Path, fused: bool
     module.configure_optimizers = lambda: torch.optim.AdamW(module.parameters(), fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     check = GradientCheck(every_n_steps=1, before_fit=False)
-    check.bind(tmp_path, check_model)
+    check.folder = tmp_path
     plugin = MixedPrecision("16-mixed", "cpu", scaler)
     tiny_trainer(tmp_path, callbacks=[check], plugins=[plugin]).fit(module, datamodule=data)
     whole = [row for row in rows(tmp_path) if row["layer"] == "(all)"]
@@ -296,7 +297,7 @@ def test_values_are_unscaled_under_a_gradient_scaler(tmp_path: Path, fused: bool
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 def test_step_that_the_scaler_leaves_out_is_not_measured(tmp_path: Path) -> None:
     check = GradientCheck(every_n_steps=1, before_fit=False)
-    check.bind(tmp_path, check_model)
+    check.folder = tmp_path
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
     plugin = MixedPrecision("16-mixed", "cpu", scaler)
     data = TinyImages(num_train=80)
@@ -321,7 +322,8 @@ def test_resumed_run_measures_its_steps_once(tmp_path: Path) -> None:
         file.write("10,(all),1,1,1,nan\n12,(all),1,1,1,nan\n")  # beyond the checkpoint
     data = TinyImages(num_train=80, crop_padding=1)
     again = GradientCheck(every_n_steps=2)
-    again.bind(tmp_path, lambda *arguments: pytest.fail("a resumed run is not checked again"))
+    again.folder = tmp_path
+    again.compare = lambda *_: pytest.fail("a resumed run is not checked again")  # type: ignore[method-assign]
     trainer = tiny_trainer(tmp_path, callbacks=[again], max_epochs=2)
     module = tiny_classifier(data, model={"dropout": 0.3})
     trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
@@ -378,7 +380,6 @@ def test_wrong_backward_stops_before_the_first_step(tmp_path: Path, before_fit: 
     module = tiny_classifier(data)
     module.model.network.activation = Faulty()
     check = GradientCheck(before_fit=before_fit)
-    check.bind(None, check_model)
     trainer = tiny_trainer(tmp_path, callbacks=[check])
     if before_fit:
         with pytest.raises(ValueError, match=r"backward pass is wrong: .*network\.hidden\.weight"):
@@ -396,7 +397,6 @@ def test_unused_parameter_is_said_in_one_line(
     module = tiny_classifier(data)
     module.model.network.unused = nn.Linear(2, 2)
     check = GradientCheck()
-    check.bind(None, check_model)
     tiny_trainer(tmp_path, callbacks=[check]).fit(module, datamodule=data)
     told = capsys.readouterr().out.splitlines()
     assert [line for line in told if line.startswith("gradient check")] == [
@@ -419,7 +419,6 @@ def test_unused_parameter_ends_several_ranks_with_both_remedies(
     strategy = SimpleNamespace(model=wrapped, broadcast=lambda text: told.append(text) or text)
     trainer: Any = SimpleNamespace(strategy=strategy, datamodule=data, is_global_zero=True)
     check = GradientCheck()
-    check.bind(None, check_model)
     if finds_unused:
         check.compare(trainer, module)
         assert "no gradient reaches network.unused.weight" in capsys.readouterr().out
@@ -447,7 +446,6 @@ def test_sigmoid_tower_is_reported_as_vanishing(
     layers = [layer for _ in range(14) for layer in (nn.Linear(16, 16), nn.Sigmoid())]
     module.model.network.activation = nn.Sequential(*layers)
     check = GradientCheck(every_n_steps=1)
-    check.bind(None, check_model)
     tiny_trainer(tmp_path, callbacks=[check]).fit(module, datamodule=data)
     told = capsys.readouterr().out.splitlines()
     first = next(n for n, m in module.model.named_modules() if isinstance(m, nn.Conv2d))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from callbacks.test_report import TestReport, report_values
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.metrics import Report, report
 from lightning_modules.outcome_buffer import OutcomeBuffer
 
@@ -24,7 +25,7 @@ def counted(num_classes: int, num_samples: int, batch_size: int = 128) -> Report
     )
     for part, shown in zip(targets.split(batch_size), predictions.split(batch_size), strict=True):
         logits = torch.zeros(len(part), num_classes).scatter_(1, shown[:, None], 20.0)
-        buffer.add(logits, part, torch.ones(len(part)))
+        buffer.add(single_label_outcomes(logits, part, torch.ones(len(part))))
     return report(buffer.collect(torch.device("cpu")))
 
 

@@ -16,6 +16,7 @@ import torch
 from callbacks import wandb_report
 from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
 from lightning_modules import metrics
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.exporters.small_manifest import make_bundle
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
@@ -88,7 +89,8 @@ def test_predictions_and_confusion_matrix_are_logged(report: WandbReport, tmp_pa
 def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
     targets, predictions = torch.tensor([0, 0, 7, 150]), torch.tensor([9, 9, 8, 150])
     buffer = OutcomeBuffer(200)
-    buffer.add(torch.nn.functional.one_hot(predictions, 200).float(), targets, torch.ones(4))
+    logits = torch.nn.functional.one_hot(predictions, 200).float()
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(4)))
     found = metrics.report(buffer.collect(torch.device("cpu")))
     names = [f"class {index}" for index in range(200)]
     module: Any = SimpleNamespace(reports={"test": found}, class_names=names)
@@ -165,7 +167,9 @@ def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
     trainer: Any = SimpleNamespace(
         loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
     )
-    module = SimpleNamespace(description={"kind": kind})
+    module: Any = SimpleNamespace(
+        description={"kind": kind}, deployed=None, reports={}, class_names=[]
+    )
     part.setup(trainer, module, "fit")
     part.on_fit_start(trainer, module)
     assert lines == []  # another logger: nothing leaves the machine

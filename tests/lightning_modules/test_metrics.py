@@ -6,6 +6,7 @@ import torch
 from sklearn import metrics as reference
 
 from lightning_modules import outcome_buffer
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.metrics import Report, metric_names, report
 from lightning_modules.outcome_buffer import OutcomeBuffer
 
@@ -21,7 +22,7 @@ def logits_and_targets(num_samples: int, num_classes: int, seed: int = 0):
 
 def filled(num_classes, logits, targets, losses) -> Report:
     buffer = OutcomeBuffer(num_classes)
-    buffer.add(logits, targets, losses)
+    buffer.add(single_label_outcomes(logits, targets, losses))
     return report(buffer.collect(CPU))
 
 
@@ -29,7 +30,7 @@ def count(logits, targets, batch_size, num_classes) -> Report:
     counts = OutcomeBuffer(num_classes, keeps_scores=True)
     for part, labels in zip(logits.split(batch_size), targets.split(batch_size), strict=True):
         losses = torch.nn.functional.cross_entropy(part, labels, reduction="none")
-        counts.add(part, labels, losses)
+        counts.add(single_label_outcomes(part, labels, losses))
     return report(counts.collect(CPU))
 
 
@@ -119,10 +120,18 @@ def test_one_non_finite_loss_makes_the_loss_non_finite(monkeypatch, capacity: in
     monkeypatch.setattr(outcome_buffer, "CAPACITY", capacity)
     buffer = OutcomeBuffer(2)
     assert buffer.losses_are_finite()
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 3.0]))
+    buffer.add(
+        single_label_outcomes(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 3.0]))
+    )
     assert buffer.losses_are_finite()
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([torch.nan, 2.0]))
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 2.0]))
+    buffer.add(
+        single_label_outcomes(
+            torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([torch.nan, 2.0])
+        )
+    )
+    buffer.add(
+        single_label_outcomes(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 2.0]))
+    )
     assert not buffer.losses_are_finite()
     scalars = report(buffer.collect(CPU)).scalars
     assert np.isnan(scalars["loss"])
@@ -138,9 +147,9 @@ def test_an_absent_class_is_left_out_of_the_macro_mean() -> None:
 def test_reset_forgets_everything() -> None:
     logits, targets = logits_and_targets(20, 3)
     buffer = OutcomeBuffer(3, keeps_scores=True)
-    buffer.add(logits, targets, torch.ones(20))
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(20)))
     buffer.reset()
-    buffer.add(logits[:5], targets[:5], torch.ones(5))
+    buffer.add(single_label_outcomes(logits[:5], targets[:5], torch.ones(5)))
     found = report(buffer.collect(CPU))
     assert found.outcomes.num_samples == 5
     assert found.scalars["loss"] == 1.0
@@ -151,7 +160,7 @@ def test_reset_forgets_everything() -> None:
 def test_names_are_known_before_counting(num_classes: int, has_scores: bool) -> None:
     logits, targets = logits_and_targets(20, num_classes)
     buffer = OutcomeBuffer(num_classes, keeps_scores=has_scores)
-    buffer.add(logits, targets, torch.ones(20))
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(20)))
     names = metric_names(num_classes, has_scores)
     assert names == list(report(buffer.collect(CPU)).scalars)
     assert ("auroc" in names) == has_scores
