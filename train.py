@@ -26,6 +26,7 @@ from callbacks.described import Described
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.finite_differences import no_gradient_on_ranks, without_gradient
+from callbacks.logged_sums import LoggedSums
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
@@ -119,7 +120,8 @@ def build_trainer(
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
-    always = [SharedSamples(), Described(description), ExactResume(metrics), limit, EndOfTraining()]
+    always = [SharedSamples(), Described(description), ExactResume(metrics), LoggedSums(), limit]
+    always.append(EndOfTraining())
     loggers = build_loggers(configuration, folder) if folder else []
     steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(

@@ -252,6 +252,7 @@ class Checkpointing(pl.Callback):
                 f"checkpoint: no best one, only the last: {name} logs no {self.monitor} "
                 f"(--checkpoint.monitor NAME; logged: {words(metrics)})"
             )
+            self.monitor = ""
 
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""

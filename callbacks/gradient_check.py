@@ -131,8 +131,9 @@ class GradientCheck(pl.Callback):
         if not self.is_due:
             return
         self.dead = {}
+        trained = [n for n, one in pl_module.named_children() if is_trained(one)]
         for name, part in pl_module.named_modules():
-            if isinstance(part, ACTIVATIONS):
+            if isinstance(part, ACTIVATIONS) and name.partition(".")[0] in trained:
                 hook = part.register_forward_hook(dead_units_hook(self.dead, layer_name(name)))
                 self.activation_hooks.append(hook)
         if is_compiled(pl_module):  # there hooks stay in for good, or are never called
@@ -229,6 +230,11 @@ class GradientCheck(pl.Callback):
             if named:
                 lines.append(f"{kind}: {', '.join(named)}; {remedy}")
         return lines
+
+
+def is_trained(module: nn.Module) -> bool:
+    """Whether any of its weights is; a frozen teacher is not."""
+    return any(p.requires_grad for p in module.parameters())
 
 
 def is_compiled(model: nn.Module) -> bool:
