@@ -111,17 +111,13 @@ def build_model(
 
 
 def build_trainer(
-    configuration: Configuration,
-    parts: Mapping[str, pl.Callback],
-    folder: Path | None,
-    description: Mapping[str, Any],
+    configuration: Configuration, parts: Mapping[str, pl.Callback], folder: Path | None
 ) -> pl.Trainer:
     arguments = trainer_arguments(configuration)
     limit = TimeLimit(arguments.pop("max_time"))
     progress = [] if arguments["enable_progress_bar"] is False else [EpochProgress()]
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
-    always = [SharedSamples(), Described(description), ExactResume(metrics), LoggedSums(), limit]
-    always.append(EndOfTraining())
+    always = [SharedSamples(), ExactResume(metrics), LoggedSums(), limit, EndOfTraining()]
     loggers = build_loggers(configuration, folder) if folder else []
     steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
     return pl.Trainer(
@@ -154,20 +150,21 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     check_source(data)
     model, description = build_model(configuration, data)
     if configuration["replay"]:
-        return run_replay(configuration, model, data, description, configuration["replay"])
+        return run_replay(configuration, model, data, configuration["replay"])
     if path := configuration["test_only"] or configuration["resume"]:
         start_from = read_checkpoint(path)
         tests, allowed = bool(configuration["test_only"]), configuration["allow_changes"]
         check_same_model(path, start_from, model, description, allowed and not tests)
         if tests:
-            return run_test_only(configuration, model, data, description, start_from)
+            return run_test_only(configuration, model, data, start_from)
         check_same_training(path, start_from, description, data, allowed)
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
     parts = build_callbacks(configuration)
     bind_callbacks(parts, configuration, folder, signals)
-    trainer = build_trainer(configuration, parts, folder, description)
+    described = {"described": Described(description)}
+    trainer = build_trainer(configuration, described | parts, folder)
     trainer.print(start_line(configuration, model, trainer))
     if folder:
         trainer.print(f"run folder: {folder}")
@@ -226,13 +223,12 @@ def run_test_only(
     configuration: Configuration,
     model: pl.LightningModule,
     data: Any,
-    description: Mapping[str, Any],
     checkpoint: Mapping[str, Any],
 ) -> int:
     """Prints the test report of a checkpoint on the data it was made for."""
     model.load_state_dict(checkpoint["state_dict"])
     parts = build_callbacks(configuration | {"callbacks": []}, ["test_report"])
-    trainer = build_trainer(configuration | {"logger": "csv"}, parts, None, description)
+    trainer = build_trainer(configuration | {"logger": "csv"}, parts, None)
     trainer.test(model, datamodule=data, verbose=False)
     return 0
 
@@ -251,8 +247,7 @@ def explain(
     print(f"not finite: repeat it with:\n  python train.py {shlex.join(words)}", flush=True)
     if trainer.world_size == 1:
         data = trainer.datamodule
-        model, description = build_model(configuration, data)
-        run_replay(configuration, model, data, description, str(path))
+        run_replay(configuration, build_model(configuration, data)[0], data, str(path))
     elif trainer.num_nodes > 1 or trainer.strategy.launcher is None:
         print("not repeated at once: what started these ranks has to start them again")
     elif configuration["sync_batchnorm"]:  # ranks could wait for one that has found the value
@@ -263,11 +258,7 @@ def explain(
 
 
 def run_replay(
-    configuration: Configuration,
-    model: pl.LightningModule,
-    data: Any,
-    description: Mapping[str, Any],
-    path: str,
+    configuration: Configuration, model: pl.LightningModule, data: Any, path: str
 ) -> int:
     """Goes on from a replay file until the value that is not finite is found again."""
     steps = read_checkpoint(path).get("replay")
@@ -275,8 +266,7 @@ def run_replay(
         raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
     replay = Replay(**steps)
     parts = build_callbacks(configuration, ["unfreeze", "ema"])  # they change the mathematics
-    arguments = configuration | {"max_time": None}
-    trainer = build_trainer(arguments, parts | {"replay": replay}, None, description)
+    trainer = build_trainer(configuration | {"max_time": None}, parts | {"replay": replay}, None)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=path)
     except Reproduced as found:

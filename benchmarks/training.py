@@ -111,9 +111,8 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
     with tempfile.TemporaryDirectory() as folder, silence():
         parts = build_callbacks(configuration)
         bind_callbacks(parts, configuration, Path(folder), StopSignals())
-        module, description = build_model(configuration, data)
-        fit = build_trainer(configuration, parts | {"times": times}, Path(folder), description)
-        fit.fit(module, datamodule=data)
+        fit = build_trainer(configuration, parts | {"times": times}, Path(folder))
+        fit.fit(build_model(configuration, data)[0], datamodule=data)
     return min(times.seconds[1:])
 
 

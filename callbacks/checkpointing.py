@@ -6,15 +6,14 @@ before, for the case that the newest is damaged.
 
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
 
-from callbacks.contract import NamesMetrics, name_of, steps_done
-from callbacks.logged_names import direction_of, is_logged, words
+from callbacks.contract import steps_done
+from callbacks.logged_names import MonitoredName
 
 USUAL = "val/accuracy"
 MAX_FAILURES = 3
@@ -59,8 +58,7 @@ class Checkpointing(pl.Callback):
         self.folder: Path | None = None
         self.signals: Signals | None = None
         self.interval = parse_interval("5min")
-        self.is_monitor_known = True  # whether the module logs it
-        self.has_best = True
+        self.monitored = MonitoredName("checkpoint", monitor, USUAL)
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
@@ -100,11 +98,7 @@ class Checkpointing(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
-        self.is_monitor_known = isinstance(pl_module, NamesMetrics)
-        if isinstance(pl_module, NamesMetrics):
-            direction = pl_module.check_monitor("checkpoint", self.monitor)
-        else:
-            direction = direction_of(self.monitor)
+        direction = self.monitored.better(pl_module)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
@@ -134,12 +128,7 @@ class Checkpointing(pl.Callback):
             self._write(trainer, PENDING)
 
     def on_validation_batch_start(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        batch: Any,
-        batch_idx: int,
-        loader: int = 0,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any
     ) -> None:
         """In a validation there is nothing exact to save: a long one is given up."""
         signals = self.signals
@@ -225,9 +214,8 @@ class Checkpointing(pl.Callback):
         if self._is_off(trainer):
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if not self.is_monitor_known:
-            self._look_for_monitor(trainer, metrics)
-        if not self.has_best:
+        if not self.monitored.is_logged(trainer, "checkpoint: no best one, only the last"):
+            self.monitor = ""
             return
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
@@ -238,21 +226,6 @@ class Checkpointing(pl.Callback):
             if done % trainer.accumulate_grad_batches and not trainer.is_last_batch:
                 self._write(trainer, "best.ckpt")
                 self.is_best_due = False
-
-    def _look_for_monitor(self, trainer: pl.Trainer, metrics: Mapping[str, float]) -> None:
-        """Says what is the best for a module that did not say what it logs."""
-        name, self.is_monitor_known = name_of(trainer.lightning_module), True
-        is_given = self.monitor != USUAL
-        self.has_best = is_logged("checkpoint", self.monitor, is_given, name, metrics)
-        if self.has_best:
-            best = "smallest" if self.mode == "min" else "largest"
-            trainer.print(f"checkpoint: the best is that with the {best} {self.monitor}")
-        else:
-            trainer.print(
-                f"checkpoint: no best one, only the last: {name} logs no {self.monitor} "
-                f"(--checkpoint.monitor NAME; logged: {words(metrics)})"
-            )
-            self.monitor = ""
 
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""

@@ -12,8 +12,8 @@ from pytorch_lightning import callbacks as pl_callbacks
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
-from callbacks.contract import KnowsItsEnd, NamesMetrics, name_of
-from callbacks.logged_names import direction_of, is_logged, words
+from callbacks.contract import KnowsItsEnd, NamesMetrics
+from callbacks.logged_names import MonitoredName
 
 USUAL = "val/loss"
 MIN_PATIENCE = 5  # of auto
@@ -50,8 +50,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             )
         self.is_auto = patience == "auto"
         self.is_mode_auto = mode == "auto"
-        self.is_monitor_known = True  # whether the module logs it
-        self.is_watching = True
+        self.monitored = MonitoredName("early_stopping", monitor, USUAL)
         self.rate_falls = True  # as it was when this was asked last
         self.reached_threshold: float | None = None
         super().__init__(
@@ -70,11 +69,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             self._check_on_train_epoch_end = False
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            self.is_monitor_known = isinstance(pl_module, NamesMetrics)
-            if isinstance(pl_module, NamesMetrics):
-                direction = pl_module.check_monitor("early_stopping", self.monitor)
-            else:
-                direction = direction_of(self.monitor)
+            direction = self.monitored.better(pl_module)
             if self.is_mode_auto and direction != self.mode:
                 self._set_mode(direction)
 
@@ -95,24 +90,11 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         return True, f"{self.monitor} has not improved on {best:.4f} for {count} {unit}"
 
     def _run_early_stopping_check(self, trainer: pl.Trainer) -> None:
-        if not self.is_monitor_known:
-            self._look_for_monitor(trainer)
-        if not self.is_watching:
+        if not self.monitored.is_logged(trainer, "early stopping: off"):
             return
         self.rate_falls = rate_falls(trainer)
         self._set_patience(trainer)
         super()._run_early_stopping_check(trainer)
-
-    def _look_for_monitor(self, trainer: pl.Trainer) -> None:
-        """Says that nothing is watched where a module does not log what usually is."""
-        name, logged = name_of(trainer.lightning_module), trainer.callback_metrics
-        is_given, self.is_monitor_known = self.monitor != USUAL, True
-        self.is_watching = is_logged("early_stopping", self.monitor, is_given, name, logged)
-        if not self.is_watching:
-            trainer.print(
-                f"early stopping: off, {name} logs no {self.monitor} (--early_stopping.monitor "
-                f"NAME; logged: {words(logged)})"
-            )
 
     def _set_patience(self, trainer: pl.Trainer) -> None:
         if self.is_auto:
@@ -147,7 +129,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         if not self.monitor.startswith("val/") or trainer.enable_validation:
             return
         if not isinstance(pl_module, NamesMetrics):
-            self.is_watching, self.is_monitor_known = False, True
+            self.monitored.is_checked, self.monitored.is_there = True, False
             trainer.print("early stopping: off, there is no validation")
         else:
             self.monitor = self.monitor.replace("val/", "train/", 1)

@@ -23,12 +23,7 @@ class EndOfTraining(pl.Callback):
         self.has_trained = True
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         if are_steps_done(trainer) or (trainer.is_last_batch and is_last_epoch(trainer)):
             trainer.should_stop = True  # now Lightning validates, wherever in an interval this is

@@ -131,12 +131,7 @@ class ExactResume(pl.Callback):
             restore_random_states(trainer, self.loaded["random_states"])
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         if self.loaded is not None:  # else Lightning skips torch's plateau schedule in this epoch
             # not by its property, which where steps are counted would set it, also on other loops

@@ -8,12 +8,11 @@ N batch.
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
@@ -49,9 +48,7 @@ def check_gradients(
         ValueError: A loss is not finite, or a backward is wrong.
     """
     device = torch.device("cpu") if device.type == "mps" else device
-    few = apply_to_collection(
-        batch, Tensor, lambda x: (x[:MAX_SAMPLES] if x.ndim else x).to(device)
-    )
+    few = first_samples(batch, device)
     with isolate_rng(), torch.enable_grad():
         silent = check_connections(copied(module, device), few)
         if silent and all_must_learn:
@@ -73,6 +70,15 @@ def check_gradients(
             "estimator: --gradient_check.before_fit false)"
         )
     return lines
+
+
+def first_samples(batch: Any, device: torch.device) -> Any:
+    """A few samples, however they are packed."""
+    if isinstance(batch, Tensor):
+        return batch[:MAX_SAMPLES].to(device)
+    if isinstance(batch, Mapping):
+        return {name: first_samples(part, device) for name, part in batch.items()}
+    return tuple(first_samples(part, device) for part in batch)
 
 
 def copied(module: Any, device: torch.device) -> Any:

@@ -159,12 +159,7 @@ class GradientCheck(pl.Callback):
             step.finish(was_scaled=getattr(optimizer, "grad_scale", None) is not None)
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         self.remove_activation_hooks()
         steps, self.steps = self.steps, {}

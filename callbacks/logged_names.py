@@ -1,40 +1,64 @@
-"""Whether a name that something goes by is logged, by a module that does not announce its names."""
+"""The name that a callback goes by, checked as soon as it can be.
+
+A module may announce what it logs, so that a misspelt name is found before training; of any other
+module the names are known when its first validation has ended.
+"""
 
 import difflib
-from collections.abc import Collection
 from typing import Literal
+
+import pytorch_lightning as pl
+
+from callbacks.contract import NamesMetrics, name_of
 
 SMALLER_IS_BETTER = ("loss", "error")  # names with one of these words in them
 
 
-def is_logged(
-    group: str, monitor: str, is_given: bool, module: str, logged: Collection[str]
-) -> bool:
-    """Looks at what was logged until the first validation had ended.
+class MonitoredName:
+    """One of the names that are logged.
 
     Args:
         group: Of the flags.
-        monitor: The name.
-        is_given: Whether the user asked for it; else the callback can do without.
-        module: Name of the module's class.
-        logged: Names.
-
-    Raises:
-        ValueError: The user asked for a name that was not logged; with the nearest one.
+        name: The name.
+        usual: What the name is unless the user asks for another; it may be absent.
     """
-    if monitor in logged or not is_given:
-        return monitor in logged
-    near = difflib.get_close_matches(monitor, logged, n=1, cutoff=0.3)
-    raise ValueError(
-        f"--{group}.monitor {monitor}: {module} has not logged that name by the end of its first "
-        f"validation{f'; did you mean {near[0]}?' if near else ''} (logged: {words(logged)})"
-    )
 
+    def __init__(self, group: str, name: str, usual: str) -> None:
+        self.group = group
+        self.name = name
+        self.usual = usual
+        self.is_checked = True
+        self.is_there = True
 
-def words(logged: Collection[str]) -> str:
-    return ", ".join(sorted(logged)) or "nothing"
+    def better(self, module: pl.LightningModule) -> Literal["min", "max"]:
+        """Whether smaller or larger is better, as the module says, or else as the name tells."""
+        self.is_checked = isinstance(module, NamesMetrics)
+        if isinstance(module, NamesMetrics):
+            return module.check_monitor(self.group, self.name)
+        return "min" if any(word in self.name for word in SMALLER_IS_BETTER) else "max"
 
+    def is_logged(self, trainer: pl.Trainer, without: str) -> bool:
+        """To be asked when a validation or an epoch has ended.
 
-def direction_of(monitor: str) -> Literal["min", "max"]:
-    """Which values are better, as far as a name tells."""
-    return "min" if any(word in monitor for word in SMALLER_IS_BETTER) else "max"
+        Args:
+            without: What is said once where the usual name is absent.
+
+        Raises:
+            ValueError: Another name is; with the nearest one.
+        """
+        if self.is_checked:
+            return self.is_there
+        logged, module = trainer.callback_metrics, name_of(trainer.lightning_module)
+        self.is_checked, self.is_there = True, self.name in logged
+        names = f"logged: {', '.join(sorted(logged)) or 'nothing'}"
+        if not self.is_there and self.name != self.usual:
+            near = difflib.get_close_matches(self.name, logged, n=1, cutoff=0.3)
+            raise ValueError(
+                f"--{self.group}.monitor {self.name}: {module} has not logged that name by the end "
+                f"of its first validation{f'; did you mean {near[0]}?' if near else ''} ({names})"
+            )
+        if not self.is_there:
+            trainer.print(
+                f"{without}, {module} logs no {self.name} (--{self.group}.monitor NAME; {names})"
+            )
+        return self.is_there

@@ -45,23 +45,17 @@ class LoggedSums(pl.Callback):
             self.earlier = of_ranks[trainer.global_rank]
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         """A name exists once it is logged again: what came before is added to its first value."""
         if not self.earlier:
             return
         for key, result in sums_of(trainer).items():
+            is_extreme = result.meta.is_max_reduction or result.meta.is_min_reduction
+            join = result.meta.reduce_fx if is_extreme else torch.add
             for name, before in self.earlier.pop(key, {}).items():
                 here = getattr(result, name)
-                before = before.to(here.device)
-                is_extreme = result.meta.is_max_reduction or result.meta.is_min_reduction
-                together = result.meta.reduce_fx(before, here) if is_extreme else before + here
-                setattr(result, name, together)
+                setattr(result, name, join(before.to(here.device), here))
             result._computed = None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

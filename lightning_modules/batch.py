@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, ...] | list[Tensor] | Tensor
@@ -23,6 +22,10 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
     return list(found)
 
 
-def first_samples(batch: Batch, count: int, device: torch.device) -> Batch:
+def first_samples(batch: Any, count: int, device: torch.device) -> Any:
     """The first samples of a batch on a device, packed as before."""
-    return apply_to_collection(batch, Tensor, lambda x: (x[:count] if x.ndim else x).to(device))
+    if isinstance(batch, Tensor):
+        return batch[:count].to(device)
+    if isinstance(batch, Mapping):
+        return {name: first_samples(part, count, device) for name, part in batch.items()}
+    return tuple(first_samples(part, count, device) for part in batch)
