@@ -88,7 +88,7 @@ def test_two_optimizers_with_everything_on(tmp_path: Path) -> None:
 def test_killed_anywhere_it_goes_on_with_the_same_bits(tmp_path: Path, batch: int) -> None:
     """Weights, both optimizers, and metrics.csv with means of `self.log`; in mid-epoch, too."""
     arguments = [*TWO, *SHORT, "--callbacks", "tests.own_modules.KillOnce"]
-    arguments += ["--model.dropout", "0.3", "--val_check_interval", "5"]
+    arguments += ["--model.dropout", "0.3", "--val_check_interval", "5", "--ema.enabled", "true"]
     train(tmp_path / "whole", *arguments, "--kill_once.batch", 999)
     stopped = train(tmp_path / "parts", *arguments, "--kill_once.batch", batch, code=143)
     assert "stopped by SIGTERM" in stopped
@@ -146,6 +146,13 @@ def test_what_cannot_work_is_one_message(
     printed = train(tmp_path, *TWO, *SHORT, *arguments, code=code)
     assert printed.count("error: ") == 1
     assert f"error: {message}\n" in printed
+
+
+def test_values_that_are_not_finite_stop_it(tmp_path: Path) -> None:
+    printed = train(tmp_path, *TWO, *SHORT, "--module.rate", "1e30", code=1)
+    found = r"^error: a loss, a gradient or a weight became NaN or infinite in epoch 0, between"
+    assert re.search(rf"{found} steps 0 and 10; ", printed, re.MULTILINE)
+    assert "replay" not in printed
 
 
 def test_a_monitor_of_its_own_makes_a_best_checkpoint(tmp_path: Path) -> None:
