@@ -23,7 +23,7 @@ ASIDE = """\
 no export, TwoOptimizers has no deployed and description
 lr finder: no sweep, TwoOptimizers has no compute_loss
 gradient check: no finite differences, TwoOptimizers has no compute_loss
-checkpoint: no best one, only the last: TwoOptimizers logs no val/accuracy (--checkpoint.monitor \
+checkpoint: no best one, only the last, TwoOptimizers logs no val/accuracy (--checkpoint.monitor \
 NAME; logged: val/cross_entropy, val/hits)
 early stopping: off, TwoOptimizers logs no val/loss (--early_stopping.monitor NAME; logged: \
 train/loss, val/cross_entropy, val/hits)
