@@ -10,14 +10,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from callbacks.exact_resume import KEY
-
 SUMS = "logged_sums"
 STATES = ("value", "cumulated_batch_size")
 
 
 class LoggedSums(pl.Callback):
-    """Always on; must come after what says where in an epoch a checkpoint is."""
+    """Always on."""
 
     def __init__(self) -> None:
         self.earlier: dict[str, dict[str, Tensor]] = {}  # of this epoch, before the checkpoint
@@ -25,8 +23,9 @@ class LoggedSums(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        if not checkpoint.get(KEY, {}).get("position"):
-            return
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        if trainer.state.fn != "fit" or progress.is_last_batch or not progress.current.completed:
+            return  # no epoch is going on
         mine = dict(self.earlier)
         for key, result in sums_of(trainer).items():
             mine[key] = {n: getattr(result, n).clone() for n in STATES if hasattr(result, n)}
