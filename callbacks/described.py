@@ -43,4 +43,5 @@ class Described(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         if trainer.state.fn == "fit" and (found := checkpoint.get("description")):
-            self.scores, self.validated_step = found["scores"], found["global_step"]
+            self.scores = dict(found.get("scores", {}))
+            self.validated_step = found.get("global_step", -1)

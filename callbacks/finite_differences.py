@@ -49,13 +49,19 @@ def check_gradients(
     """
     device = torch.device("cpu") if device.type == "mps" else device
     few = first_samples(batch, device)
+    try:
+        single = copied(module, device)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return [f"finite differences skipped, the module cannot be copied: {reason}"]
     with isolate_rng(), torch.enable_grad():
-        silent = check_connections(copied(module, device), few)
+        silent = check_connections(single, few)
+        del single  # or two copies would be there at once
         if silent and all_must_learn:
             raise ValueError(no_gradient_on_ranks(silent))
         found = f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"
         lines = [found] if silent else []
-        double: Any = frozen(copied(module, device).double())
+        double = frozen(copied(module, device).double())
         try:
             if double.compute_loss(few)[0].dtype != torch.float64:
                 return [*lines, "finite differences skipped, the loss does not stay in float64"]
@@ -197,7 +203,7 @@ def disagreement(
     return contradictions[-1] if len(contradictions) >= 2 else None
 
 
-def frozen(model: nn.Module) -> nn.Module:
+def frozen(model: nn.Module) -> Any:
     """Evaluation mode, but with a backward: cuDNN has none for recurrent layers in it."""
     model.eval()
     for module in model.modules():

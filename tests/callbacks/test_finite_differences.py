@@ -2,6 +2,7 @@
 
 import copy
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -234,6 +235,13 @@ def test_float32_inside_a_float64_copy_raises_no_alarm_but_for_a_fault() -> None
     assert check_model(in_own_dtype(Island()), batch(), CPU) == []
     with pytest.raises(ValueError, match=r"network\.first\.weight"):
         check_model(in_own_dtype(Island(2.0)), batch(), CPU)
+
+
+def test_a_module_that_cannot_be_copied_is_not_an_error() -> None:
+    model = Net()
+    model.lock = threading.Lock()
+    (line,) = check_model(in_own_dtype(model), batch(), CPU)
+    assert line.startswith("finite differences skipped, the module cannot be copied: cannot pickle")
 
 
 def test_nothing_is_left_changed() -> None:
