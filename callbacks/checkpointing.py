@@ -214,7 +214,8 @@ class Checkpointing(pl.Callback):
         if self._is_off(trainer):
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if not self.monitored.is_logged(trainer, "checkpoint: no best one, only the last"):
+        without = "checkpoint: no best one, only the last"
+        if not self.monitored.is_logged(trainer, self.mode, without):
             self.monitor = ""
             return
         key = self.ranking(metrics)

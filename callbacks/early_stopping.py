@@ -90,7 +90,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         return True, f"{self.monitor} has not improved on {best:.4f} for {count} {unit}"
 
     def _run_early_stopping_check(self, trainer: pl.Trainer) -> None:
-        if not self.monitored.is_logged(trainer, "early stopping: off"):
+        if not self.monitored.is_logged(trainer, self.mode, "early stopping: off"):
             return
         self.rate_falls = rate_falls(trainer)
         self._set_patience(trainer)

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 
 from callbacks.contract import NamesMetrics, name_of
 
-SMALLER_IS_BETTER = ("loss", "error")  # names with one of these words in them
+SMALLER_IS_BETTER = ("loss", "error", "entropy", "perplexity")  # names with one of these words in them
 
 
 class MonitoredName:
@@ -37,10 +37,11 @@ class MonitoredName:
             return module.check_monitor(self.group, self.name)
         return "min" if any(word in self.name for word in SMALLER_IS_BETTER) else "max"
 
-    def is_logged(self, trainer: pl.Trainer, without: str) -> bool:
+    def is_logged(self, trainer: pl.Trainer, mode: str, without: str) -> bool:
         """To be asked when a validation or an epoch has ended.
 
         Args:
+            mode: "min" or "max", which is said once where the module did not say it.
             without: What is said once where the usual name is absent.
 
         Raises:
@@ -57,8 +58,9 @@ class MonitoredName:
                 f"--{self.group}.monitor {self.name}: {module} has not logged that name by the end "
                 f"of its first validation{f'; did you mean {near[0]}?' if near else ''} ({names})"
             )
-        if not self.is_there:
-            trainer.print(
-                f"{without}, {module} logs no {self.name} (--{self.group}.monitor NAME; {names})"
-            )
+        line = f"{without}, {module} logs no {self.name} (--{self.group}.monitor NAME; {names})"
+        if self.is_there:
+            better = "smaller" if mode == "min" else "larger"
+            line = f"{self.group.replace('_', ' ')}: by {self.name}, {better} is better"
+        trainer.print(line)
         return self.is_there

@@ -158,9 +158,10 @@ def test_values_that_are_not_finite_stop_it(tmp_path: Path) -> None:
 def test_a_monitor_of_its_own_makes_a_best_checkpoint(tmp_path: Path) -> None:
     monitors = ["--checkpoint.monitor", "val/hits", "--early_stopping.monitor", "val/cross_entropy"]
     printed = train(tmp_path, *TWO, *SHORT, *monitors)
-    assert "checkpoint: the best is that with the largest val/hits\n" in printed
+    assert "checkpoint: by val/hits, larger is better\n" in printed
+    assert "early stopping: by val/cross_entropy, smaller is better\n" in printed
     assert re.search(r"tested: best\.ckpt, epoch 3, step 30, val/hits 0\.\d{4}\n", printed)
-    assert "early stopping" not in printed
+    assert "early stopping: off" not in printed
 
 
 def test_the_module_cannot_be_changed_on_resume(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_module_that_announces_names_is_asked_at_once() -> None:
     module = tiny_classifier(TinyImages())
     name = MonitoredName("checkpoint", "val/calibration_error", "val/accuracy")
     assert name.better(module) == "min"
-    assert name.is_logged(None, "")  # type: ignore[arg-type]
+    assert name.is_logged(None, "min", "")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"--checkpoint\.monitor val/acc: .*did you mean"):
         MonitoredName("checkpoint", "val/acc", "val/accuracy").better(module)
 
@@ -42,7 +42,7 @@ def test_a_name_that_was_not_logged_is_one_message_with_the_nearest() -> None:
     name, trainer = asked("val/iuo", "val/iou", "val/loss")
     name.better(trainer.lightning_module)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        name.is_logged(trainer, "early stopping: off")
+        name.is_logged(trainer, "min", "early stopping: off")
     assert str(caught.value) == (
         "--early_stopping.monitor val/iuo: Mine has not logged that name by the end of its first "
         "validation; did you mean val/iou? (logged: val/iou, val/loss)"
@@ -54,7 +54,10 @@ def test_the_usual_name_may_be_absent_and_that_is_said_once() -> None:
     said: list[str] = []
     trainer.print = said.append
     name.better(trainer.lightning_module)
-    assert [name.is_logged(trainer, "early stopping: off") for _ in range(2)] == [False, False]
+    assert [name.is_logged(trainer, "min", "early stopping: off") for _ in range(2)] == [
+        False,
+        False,
+    ]
     assert said == [
         "early stopping: off, Mine logs no val/loss (--early_stopping.monitor NAME; logged: "
         "nothing)"
@@ -64,6 +67,9 @@ def test_the_usual_name_may_be_absent_and_that_is_said_once() -> None:
 def test_a_name_that_is_logged_is_not_looked_for_again() -> None:
     name, trainer = asked("val/iou", "val/iou")
     name.better(trainer.lightning_module)
-    assert name.is_logged(trainer, "")
+    said: list[str] = []
+    trainer.print = said.append
+    assert name.is_logged(trainer, "max", "")
     trainer.callback_metrics = {}
-    assert name.is_logged(trainer, "")
+    assert name.is_logged(trainer, "max", "")
+    assert said == ["early stopping: by val/iou, larger is better"]
