@@ -11,7 +11,8 @@ import pytorch_lightning as pl
 
 from callbacks.contract import NamesMetrics, name_of
 
-SMALLER_IS_BETTER = ("loss", "error", "entropy", "perplexity")  # names with one of these words in them
+# of names with one of these words in them
+SMALLER_IS_BETTER = ("loss", "error", "entropy", "perplexity")
 
 
 class MonitoredName:
