@@ -7,28 +7,17 @@ before, for the case that the newest is damaged.
 import math
 import time
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
+
+from callbacks.run_contract import Run
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
 SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
-
-
-class Signals(Protocol):
-    """Who asks this process to stop, and how it then ends."""
-
-    received: int
-    seconds_waited: float
-
-    def defer(self) -> None: ...
-
-    def act_at_once(self, checkpoint: Path | None) -> None: ...
-
-    def leave(self, number: int, checkpoint: Path | None) -> None: ...
 
 
 class Checkpointing(pl.Callback):
@@ -37,46 +26,36 @@ class Checkpointing(pl.Callback):
     Must come before the callbacks that change weights when training ends (averaging).
 
     Args:
+        run: Whose checkpoints these are, and which asks before every step whether to stop.
+        checkpoint_every: Optimizer steps, or a time such as 30s, 5min or 1h, between two
+            checkpoints; one is also written at the start of every epoch.
         enabled: Whether to write checkpoints at all.
         monitor: Metric that decides what is best.
         mode: Whether smaller or larger is better; auto knows from the metric.
+
+    Raises:
+        ValueError: The interval is neither.
     """
 
     def __init__(
         self,
+        run: Run,
+        checkpoint_every: str = "5min",
         enabled: bool = True,
         monitor: str = "val/accuracy",
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
         self.mode = mode
-        self.folder: Path | None = None
-        self.signals: Signals | None = None
-        self.interval = parse_interval("5min")
+        self.folder = run.checkpoints
+        self.signals = run.signals
+        self.interval = parse_interval(checkpoint_every)
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
         self.saved_step = -1
         self.saved_time = 0.0
         self.failures = 0
-
-    def bind(
-        self, folder: Path | None, signals: Signals | None = None, interval: str = "5min"
-    ) -> None:
-        """Hands in what flags of this group do not say.
-
-        Args:
-            folder: Where checkpoints go (rank 0 decides; None on other ranks).
-            signals: Asked before every step whether to stop.
-            interval: Optimizer steps, or a time such as 30s, 5min or 1h, between two checkpoints;
-                one is also written at the start of every epoch.
-
-        Raises:
-            ValueError: The interval is neither.
-        """
-        self.folder = folder
-        self.signals = signals
-        self.interval = parse_interval(interval)
 
     def find_best(self) -> Path | None:
         """The best checkpoint, or the last one where nothing was validated."""
@@ -103,7 +82,7 @@ class Checkpointing(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
         # here, since Lightning has just set its own handlers
-        if self.signals is not None and not self._is_off(trainer):
+        if not self._is_off(trainer):
             self.signals.defer()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -126,7 +105,7 @@ class Checkpointing(pl.Callback):
     ) -> None:
         """In a validation there is nothing exact to save: a long one is given up."""
         signals = self.signals
-        if signals is None or not signals.received or self._is_off(trainer):
+        if not signals.received or self._is_off(trainer):
             return
         if trainer.world_size == 1 and signals.seconds_waited > MAX_WAIT and self.folder:
             signals.leave(signals.received, self.folder / "last.ckpt")
@@ -171,8 +150,7 @@ class Checkpointing(pl.Callback):
             self._save(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.signals is not None:
-            self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
+        self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
 
     # ---- decisions ---------------------------------------------------------------------
 
@@ -180,14 +158,14 @@ class Checkpointing(pl.Callback):
         """Saves where that is due; where a signal has come, saves and ends the process."""
         if self._is_off(trainer):
             return
-        signal = self.signals.received if self.signals is not None else 0
+        signal = self.signals.received
         wanted = STOP + signal if signal else SAVE * (is_due or self.is_best_due)
         if trainer.world_size > 1:  # the clock or a signal may have reached one rank only
             votes = torch.tensor(wanted, device=trainer.strategy.root_device)
             wanted = int(trainer.strategy.reduce(votes, reduce_op="max"))
         if wanted:
             self._save(trainer)
-        if wanted > STOP and self.signals is not None:
+        if wanted > STOP:
             assert self.folder is not None
             self.signals.leave(wanted - STOP, self.folder / "last.ckpt")
 

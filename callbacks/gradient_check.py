@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
+from callbacks.run_contract import Run
+
 WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
 FAULTS = {  # measurements in a row that must show it, and a remedy
@@ -50,6 +52,8 @@ class GradientCheck(pl.Callback):
     """Stops before training at a wrong backward; reports unhealthy gradients during training.
 
     Args:
+        run: In whose folder gradients.csv is kept.
+        check_model: Compares a copy of a model with finite differences.
         enabled: Whether to check at all.
         before_fit: Whether to compare gradients with finite differences before training.
         every_n_steps: Optimizer steps between two measurements.
@@ -61,6 +65,8 @@ class GradientCheck(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
+        check_model: ModelCheck | None,
         enabled: bool = True,
         before_fit: bool = True,
         every_n_steps: Annotated[int, ">= 1"] = 50,
@@ -69,30 +75,20 @@ class GradientCheck(pl.Callback):
         exploding_norm: Annotated[float, "> 0"] = 1e3,
         dead_share: Annotated[float, "0 <= x <= 1"] = 0.5,
     ) -> None:
-        if every_n_steps < 1 or not 0 < tolerance < 1:
-            raise ValueError(
-                "--gradient_check needs every_n_steps >= 1 and tolerance between 0 and 1; "
-                f"got {every_n_steps}, {tolerance}"
-            )
         self.before_fit = before_fit
         self.every_n_steps = every_n_steps
         self.tolerance = tolerance
         self.vanishing_ratio = vanishing_ratio
         self.exploding_norm = exploding_norm
         self.dead_share = dead_share
-        self.folder: Path | None = None
-        self.check_model: ModelCheck | None = None
+        self.folder = run.folder
+        self.check_model = check_model
         self.measures = False
         self.optimizer_hooks: list[Any] = []
         self.activation_hooks: list[Any] = []  # only while a step is measured
         self.dead: dict[str, Tensor] = {}
         self.step: StepNorms | None = None
         self.streaks: dict[tuple[str, str], int] = {}
-
-    def bind(self, folder: Path | None, check_model: ModelCheck) -> None:
-        """Says where gradients.csv goes, and hands in the comparison with finite differences."""
-        self.folder = folder
-        self.check_model = check_model
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.before_fit and trainer.global_step == 0:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from callbacks.run_contract import Run
+
 SPLITS = ("train/", "val/")
 
 
@@ -15,11 +17,12 @@ class LearningCurves(pl.Callback):
     """Writes learning_curves.png from metrics.csv.
 
     Args:
+        run: In whose folder it is kept; without one nothing is drawn.
         enabled: Whether to draw.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.folder: Path | None = None
+    def __init__(self, run: Run, enabled: bool = True) -> None:
+        self.folder = run.folder
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.is_global_zero and self.folder is not None:

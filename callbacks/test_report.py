@@ -12,6 +12,8 @@ import pytorch_lightning as pl
 from rich.console import Console
 from rich.table import Table
 
+from callbacks.run_contract import Run
+
 MAX_TABLE_CLASSES = 50
 MAX_NUMBERED_CLASSES = 20
 MAX_MATRIX_CLASSES = 100  # as numbers
@@ -27,13 +29,14 @@ class TestReport(pl.Callback):
     """Writes test.json and, of up to 1,000 classes, confusion_matrix.png; prints a row a class.
 
     Args:
+        run: In whose folder it is kept; without one only the table is printed.
         enabled: Whether to report.
     """
 
     __test__ = False  # not a test case of pytest
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.folder: Path | None = None  # without one only the table is printed
+    def __init__(self, run: Run, enabled: bool = True) -> None:
+        self.folder = run.folder
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.is_global_zero:

@@ -15,6 +15,8 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
+from callbacks.run_contract import Run
+
 MAX_TABLE_ROWS = 1000
 MAX_MATRIX_CLASSES = 100  # of more, only mistakes are listed
 MAX_SAMPLES = 100
@@ -24,6 +26,7 @@ class WandbReport(pl.Callback):
     """What Lightning's logger does not do; idle unless `--logger wandb`.
 
     Args:
+        run: Whose folder is logged.
         enabled: Whether to add anything to the logger's curves.
         project: Project of the run.
         log_samples: Also upload pictures of test samples. Off, so that no data leaves the machine
@@ -34,6 +37,7 @@ class WandbReport(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
         enabled: bool = True,
         project: str = "lightning-foundry",
         log_samples: bool = False,
@@ -44,7 +48,7 @@ class WandbReport(pl.Callback):
         self.log_bundle = log_bundle
         self.uploads_bundle = log_bundle == "on"
         self.rows: list[list[Any]] = []
-        self.folder: Path | None = None
+        self.folder = run.folder
         self.run: Any = None
 
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:

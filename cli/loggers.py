@@ -13,7 +13,7 @@ from pytorch_lightning.profilers import (
 )
 
 from cli.parsing import Configuration
-from cli.run_folder import is_rank_zero
+from cli.ranks import say
 
 
 def build_loggers(configuration: Configuration, folder: Path | None) -> list[Any]:
@@ -40,8 +40,7 @@ def build_profiler(name: str | None, folder: Path | None) -> Profiler | None:
     if name is None:
         return None
     if folder is None:
-        if is_rank_zero():
-            print("no profile: this run leaves no folder to write it to")
+        say("no profile: this run leaves no folder to write it to")
         return None
     if name == "pytorch":
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop are no news

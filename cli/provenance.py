@@ -7,11 +7,21 @@ from typing import Any
 
 import torch
 
+from cli.parsing import Configuration, recorded
 from exporters.machine import library_versions as installed
 
 PROJECT = Path(__file__).resolve().parents[1]
 PATHS = ("root", "cache_dir", "vocab", "vectors", "tokenizer")  # settings of data
 TOKENIZERS = ("auto", "basic_english", "char", "bpe")
+
+
+def provenance(configuration: Configuration) -> dict[str, Any]:
+    """What a checkpoint says of where it comes from."""
+    return {
+        "versions": library_versions(),
+        "git_commit": git_commit(),
+        "config": findable(recorded(configuration)),
+    }
 
 
 def library_versions() -> dict[str, str]:

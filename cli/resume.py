@@ -5,7 +5,6 @@ nevertheless is shown; what would change the mathematics of the run without anot
 unless --allow_changes says that this is meant.
 """
 
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.table import Table
 from callbacks.exact_resume import KEY
 from cli.parsing import Setting, flatten, last_value, read_file
 from cli.resumed_rate import resumed_rate
+from cli.slurm import jobs_of
 from lightning_modules.deployed import check_weights, misplaced
 
 NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
@@ -49,30 +49,6 @@ RESUMABLE = {
 BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
-
-
-JOBS = "slurm_jobs"  # in a run folder: the jobs that have worked in it, one a line
-
-
-def slurm_job() -> str | None:
-    """This SLURM job, by which it is put back into the queue: JOB, or ARRAY_TASK."""
-    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
-        return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '0')}"
-    return os.environ.get("SLURM_JOB_ID")
-
-
-def note_job(run: Path) -> None:
-    """Writes down that this job has worked in a run folder."""
-    job = slurm_job()
-    if job is not None and job not in jobs_of(run):
-        with (run / JOBS).open("a", encoding="utf-8") as file:
-            file.write(f"{job}\n")
-
-
-def jobs_of(run: Path) -> list[str]:
-    """The jobs that have worked in a run folder."""
-    path = run / JOBS
-    return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
 class DamagedCheckpoint(ValueError):
@@ -322,31 +298,6 @@ def check_changes(
             f"resuming with another {', '.join(effective)} would not be the same training; add "
             "--allow_changes if that is meant, or leave the change out"
         )
-
-
-def lock_run_folder(folder: Path) -> int:
-    """Makes this process the only one that works in a run folder, until it ends.
-
-    Returns:
-        The descriptor that holds the lock.
-
-    Raises:
-        ValueError: Another process does.
-    """
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return descriptor
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        message = f"another process is training in {folder}; wait for it or stop it"
-        raise ValueError(message) from error
-    except OSError:  # a file system without locks: nothing to refuse by
-        pass
-    return descriptor
 
 
 def wanted_settings(settings: Sequence[Setting]) -> dict[str, str]:

@@ -19,9 +19,12 @@ from pathlib import Path, PurePosixPath
 # every bundle, are areas of their own.
 COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
+# what callbacks see of a run, the one thing that they have in common
+CONTRACTS = {PurePosixPath("callbacks", "run_contract.py")}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
     "callbacks",
+    "contracts",
     "lightning_modules",
     "networks",
     "datamodules",
@@ -33,7 +36,8 @@ BELOW = {
 MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
-    "callbacks": {"preprocessing"},
+    "callbacks": {"contracts", "preprocessing"},
+    "contracts": set(),
     "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
     "networks": {"ops"},
     "datamodules": {"datamodules", "preprocessing"},
@@ -87,6 +91,8 @@ def area(path: PurePosixPath) -> str | None:
         return "networks"
     if path in COPIED:
         return "runtime"
+    if path in CONTRACTS:
+        return "contracts"
     if len(path.parts) == 1:
         return "entry" if path.name in ENTRIES else None
     return path.parts[0] if path.parts[0] in MAY_IMPORT else None

@@ -19,7 +19,7 @@ from callbacks.exact_resume import ExactResume, TimeLimit, position_in_epoch, se
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
 from tests.same_bits import assert_equal
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
 pytestmark = pytest.mark.slow
@@ -81,9 +81,8 @@ def fit(
     if change is not None:
         change(module)
     torch.manual_seed(2)
-    checkpointing = Checkpointing(monitor="val/loss")
     signals = StopAt(stop)
-    checkpointing.bind(folder, signals, interval="2")
+    checkpointing = Checkpointing(TinyRun(folder, signals), "2", monitor="val/loss")
     metrics = MetricsCsv(folder / "metrics.csv")
     others: list[pl.Callback] = []
     if arguments.pop("ema", False):

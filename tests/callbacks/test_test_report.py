@@ -13,6 +13,7 @@ import torch
 from callbacks.test_report import TestReport, report_values
 from lightning_modules.metrics import Report, report
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tests.tiny import TinyRun
 
 
 def counted(num_classes: int, num_samples: int, batch_size: int = 128) -> Report:
@@ -30,8 +31,7 @@ def counted(num_classes: int, num_samples: int, batch_size: int = 128) -> Report
 
 def written(folder: Path, found: Report) -> tuple[dict[str, Any], list[str]]:
     """test.json, and the names of all files."""
-    part = TestReport()
-    part.folder = folder
+    part = TestReport(TinyRun(folder))
     names = [f"class {index}" for index in range(found.outcomes.num_classes)]
     module = SimpleNamespace(reports={"test": found}, class_names=names)
     part.on_test_end(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
 from lightning_modules import metrics
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from tests.exporters.small_manifest import make_bundle
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,8 +54,7 @@ class FakeRun:
 
 @pytest.fixture
 def report(tmp_path: Path) -> WandbReport:
-    part = WandbReport()
-    part.folder = tmp_path
+    part = WandbReport(TinyRun(tmp_path))
     part.run = FakeRun()
     return part
 
@@ -99,7 +98,7 @@ def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
 
 
 def test_samples_leave_the_machine_only_when_asked(tmp_path: Path) -> None:
-    part = WandbReport(log_samples=True)
+    part = WandbReport(TinyRun(), log_samples=True)
     part.run = FakeRun()
     data, run = TinyImages(), part.run
     trainer = tiny_trainer(tmp_path, callbacks=[part])
@@ -161,7 +160,7 @@ def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
     (bundle / "answers.csv").write_text("mine")
     (bundle / "rejected" / "pt2").mkdir(parents=True)
     (bundle / "rejected" / "pt2" / "model.pt2").write_text("bad")
-    part, run, lines = WandbReport(log_bundle=log_bundle), FakeRun(), []
+    part, run, lines = WandbReport(TinyRun(), log_bundle=log_bundle), FakeRun(), []
     trainer: Any = SimpleNamespace(
         loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
     )
@@ -223,7 +222,7 @@ def test_other_ranks_start_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_idle_with_another_logger(tmp_path: Path) -> None:
-    data, part = TinyImages(), WandbReport()
+    data, part = TinyImages(), WandbReport(TinyRun())
     tiny_trainer(tmp_path, callbacks=[part]).fit(tiny_classifier(data), datamodule=data)
     assert part.run is None
 

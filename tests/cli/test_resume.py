@@ -1,7 +1,6 @@
 """Which checkpoint is found, what counts as damaged, and what a resumed run may change."""
 
 import io
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,9 +17,7 @@ from cli.resume import (
     check_place,
     check_same_training,
     check_whole,
-    lock_run_folder,
     newest_checkpoint,
-    note_job,
     whole_checkpoint,
 )
 
@@ -74,17 +71,6 @@ def test_a_job_that_was_put_back_goes_on_with_its_own_run(
         assert found is None
     else:
         assert Path(found).parents[1].name[:4] == (own or "2027")
-
-
-def test_each_job_is_noted_once_in_the_run_folder(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    note_job(tmp_path)
-    assert not list(tmp_path.iterdir())
-    for job in ("5", "5", "6"):
-        monkeypatch.setenv("SLURM_JOB_ID", job)
-        note_job(tmp_path)
-    assert (tmp_path / "slurm_jobs").read_text() == "5\n6\n"
 
 
 @pytest.fixture
@@ -204,15 +190,6 @@ def test_an_older_checkpoint_within_an_epoch_takes_no_other_batches(
         return
     with pytest.raises(ValueError, match=f"a.ckpt was written by an earlier .*leave {refused} as"):
         check_place("a.ckpt", place, before, before | change)
-
-
-def test_only_one_process_holds_a_folder(tmp_path: Path) -> None:
-    held = lock_run_folder(tmp_path)
-    with pytest.raises(ValueError, match=f"another process is training in {tmp_path}"):
-        lock_run_folder(tmp_path)
-
-    os.close(held)
-    os.close(lock_run_folder(tmp_path))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -21,7 +21,7 @@ from callbacks.test_report import TestReport
 from lightning_modules import metrics, outcome_buffer
 from lightning_modules.deployed import load_deployed
 from lightning_modules.outcomes import Outcomes
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
 NO_NORM = {"width": 4, "dropout": 0.0}
@@ -136,16 +136,15 @@ def test_a_metric_of_a_fork_is_one_function_and_one_line(
     monkeypatch.setitem(metrics.METRICS, "sure", share_of_sure)
     monkeypatch.setattr(metrics, "SMALLER_IS_BETTER", metrics.SMALLER_IS_BETTER | {"sure"})
     data, stopping = TinyImages(), EarlyStopping(monitor="val/sure", patience=9)
-    checkpointing = Checkpointing(monitor="val/sure")
-    checkpointing.bind(tmp_path)
-    log, report = MetricsCsv(tmp_path / "metrics.csv"), TestReport()
-    curves, drawn = LearningCurves(), []
+    run = TinyRun(tmp_path)
+    checkpointing = Checkpointing(run, monitor="val/sure")
+    log, report = MetricsCsv(tmp_path / "metrics.csv"), TestReport(run)
+    curves, drawn = LearningCurves(run), []
 
     def note_titles(figure: Figure, *_: object, **__: object) -> None:
         drawn.extend(axes.get_title() for axes in figure.axes)
 
     monkeypatch.setattr(Figure, "savefig", note_titles)
-    report.folder = curves.folder = tmp_path
     model = tiny_classifier(data, schedule={"name": "plateau", "monitor": "val/sure"})
     trainer = tiny_trainer(
         tmp_path,
