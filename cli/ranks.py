@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 PATIENCE = 15.0  # seconds that rank 0 may need to speak, or to end
 PERIOD = 0.5  # seconds between two looks
-GRACE = 1.0  # seconds in which a rank that hears of an error may fail of itself
+GRACE = 1.0  # seconds in which rank 0, having heard of an error, may fail of itself
 STARTER = "FOUNDRY_STARTER"  # in the environment: the process that starts those of other ranks
 STARTED_BY, PARENT = os.environ.get(STARTER), os.getppid()
 
@@ -60,18 +60,21 @@ class SharedErrors:
     """The first error of any rank, known to all.
 
     Args:
-        on_error: Called with another rank's, in a thread of this rank; ends the process.
+        on_error: Called with another rank's, in a thread of this rank, to tell it.
+        end: Called with its exit code after that; ends the process, as its own thread may be
+            blocked for good.
     """
 
-    def __init__(self, on_error: Callable[[RankError], None]) -> None:
+    def __init__(self, on_error: Callable[[RankError], None], end: Callable[[int], None]) -> None:
         self.on_error = on_error
+        self.end = end
         self.store: Store | None = None
-        self.is_over = threading.Event()
+        self.is_over = threading.Event()  # this rank has ended, or failed
+        self.is_ending = threading.Event()  # another one has failed
 
     def watch(self) -> None:
         """Starts to look for errors of other ranks, as soon as these know each other."""
-        if not self.is_over.is_set():
-            threading.Thread(target=self._watch, name="errors-of-ranks", daemon=True).start()
+        threading.Thread(target=self._watch, name="errors-of-ranks", daemon=True).start()
 
     def stop(self) -> None:
         """Looks no longer."""
@@ -81,42 +84,56 @@ class SharedErrors:
         """Tells all ranks of an error on this one.
 
         Returns:
-            The first error of all, once all that must know it do; None where they cannot be told.
+            The first error of all, once all know it; None where they cannot be reached.
         """
         self.stop()
-        if self.store is None:
-            return None
-        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        if self.is_ending.is_set():
+            time.sleep(2 * PATIENCE)  # this error is a consequence, and the thread ends the process
         with suppress(RuntimeError):  # the store has gone, and rank 0 with it
-            mine = json.dumps(asdict(RankError(rank, text, code)))
-            first = self.store.compare_set("error", "", mine)
-            self.hear(rank)
-            # rank 0 waits until the others know why they end, and they until it has spoken
-            heard, needed = ("heard", size) if rank == 0 else ("rank 0", 1)
-            end = time.monotonic() + (2 * GRACE if rank == 0 else PATIENCE)
-            while self.store.add(heard, 0) < needed and time.monotonic() < end:
-                time.sleep(0.05)
-            return RankError(**json.loads(first)) if self.store.add("rank 0", 0) else None
+            self.store = self.store or connect()
+            if self.store is not None:
+                mine = RankError(torch.distributed.get_rank(), text, code)
+                first = self.store.compare_set("error", "", json.dumps(asdict(mine)))
+                return RankError(**json.loads(first)) if self._part() else None
         return None
 
-    def hear(self, rank: int) -> None:
-        """Says that this rank knows."""
+    def _part(self) -> bool:
+        """Uses the store for the last time; rank 0, which holds it, when all others have done so.
+
+        Returns:
+            Whether rank 0 knows of the error.
+        """
         assert self.store is not None
-        self.store.add("heard", 1)
-        if rank == 0:
+        others = torch.distributed.get_world_size() - 1
+        if torch.distributed.get_rank() == 0:
             self.store.add("rank 0", 1)
+            return self._reaches("others", others, PATIENCE / 3) or True
+        knows = self._reaches("rank 0", 1, PATIENCE)
+        self.store.add("others", 1)
+        return knows
+
+    def _reaches(self, key: str, number: int, patience: float) -> bool:
+        """Waits until a count in the store has reached a number; whether it has."""
+        assert self.store is not None
+        end = time.monotonic() + patience
+        while (found := self.store.add(key, 0)) < number and time.monotonic() < end:
+            time.sleep(0.05)
+        return found >= number
 
     def _watch(self) -> None:
         with suppress(RuntimeError):  # the store has gone: the end of rank 0 is known otherwise
             while not self.is_over.wait(PERIOD):
-                if self.store is None:
-                    self.store = connect()
-                elif self.store.check(["error"]):
-                    first = RankError(**json.loads(self.store.get("error")))
-                    if not self.is_over.wait(GRACE):  # else this rank has an error of its own
-                        self.hear(torch.distributed.get_rank())
-                        self.on_error(first)
-                    return
+                self.store = self.store or connect()
+                if self.store is None or not self.store.check(["error"]):
+                    continue
+                first = RankError(**json.loads(self.store.get("error")))
+                if is_rank_zero() and self.is_over.wait(GRACE):
+                    return  # this rank has an error of its own, and speaks in its other thread
+                self.is_ending.set()
+                self.on_error(first)
+                with suppress(RuntimeError):
+                    self._part()
+                self.end(first.code)
 
 
 def connect() -> Store | None:
