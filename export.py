@@ -20,8 +20,8 @@ from rich.console import Console
 
 from exporters.bundle_place import SET_ASIDE
 from exporters.command_line import run_command
-from exporters.export_flags import export_parser
-from exporters.format_choice import QAT, check_speed_limit, choose
+from exporters.export_flags import export_parser, parse_arguments
+from exporters.format_choice import QAT, choose
 from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
 
@@ -139,11 +139,6 @@ def export(arguments: argparse.Namespace) -> int:
     run = folder.parent if folder.name == "checkpoints" else folder
     console = Output(highlight=False)
     names = (arguments.formats or choose("default")).names
-    check_speed_limit(names, arguments.fail_if_slower)
-    if arguments.fail_if_slower and arguments.skip_timing:
-        raise ValueError("--fail_if_slower needs the timing that --skip_timing leaves out")
-    if unmade := set(arguments.requested or []) - {*names, QAT}:
-        raise ValueError(f"--requested {','.join(sorted(unmade))}: not one of --formats")
     samples = find_samples(arguments, checkpoint, run, console)
     output = (arguments.output or run / "export").absolute()
     if output.is_symlink():  # the link stays, what it leads to is replaced
@@ -232,7 +227,7 @@ def sample_from_data(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = parse_arguments(build_parser(), argv)
     command = look_at_bundles if arguments.ckpt is None else export
     interrupted = (
         "interrupted; the old bundle is as it was, and the same command goes on from what was "

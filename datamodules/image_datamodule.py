@@ -99,8 +99,6 @@ class ImageDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        if batch_size < 1:
-            raise ValueError(f"--data.batch_size must be at least 1, got {batch_size}")
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
         self.root = root

@@ -109,19 +109,7 @@ class TextDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        for name, value in (
-            ("batch_size", batch_size),
-            ("batch_tokens", 1 if batch_tokens is None else batch_tokens),
-            ("max_size", max_size),
-            ("min_frequency", min_frequency),
-            ("max_length", max_length),
-        ):
-            if value < 1:
-                raise ValueError(f"--data.{name} must be at least 1, got {value}")
         self.fractions_given = {"val": val_fraction, "test": test_fraction}
-        for name, share in self.fractions_given.items():
-            if share is not None and not 0 < share < 1:
-                raise ValueError(f"--data.{name}_fraction must lie between 0 and 1, got {share}")
         self.root = root
         self.batch_size = batch_size
         self.num_workers = num_workers

@@ -1,12 +1,13 @@
 """The flags of export.py, and what their values may be."""
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from exporters import DEFAULT_FORMATS, OPSET, OPSETS
 from exporters.command_line import OneLineParser, positive
-from exporters.format_choice import Choice, choose
+from exporters.format_choice import QAT, Choice, check_speed_limit, choose
 from exporters.machine import library_version
 from exporters.verdict import Limits
 
@@ -46,6 +47,23 @@ def opset(text: str) -> int:
         f"expected {low} to {high}, which PyTorch's exporter {torch} and ONNX Runtime {runtime} "
         f"take, got {text}"
     )
+
+
+def parse_arguments(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """The arguments, each for itself and all together right; else the process ends with 2."""
+    found = parser.parse_args(argv)
+    names = (found.formats or choose("default")).names
+    try:
+        check_speed_limit(names, found.fail_if_slower)
+    except ValueError as error:
+        parser.error(str(error))
+    if found.fail_if_slower and found.skip_timing:
+        parser.error("--fail_if_slower needs the timing that --skip_timing leaves out")
+    if unmade := set(found.requested or []) - {*names, QAT}:
+        parser.error(f"--requested {','.join(sorted(unmade))}: not one of --formats")
+    return found
 
 
 def export_parser(description: str) -> argparse.ArgumentParser:

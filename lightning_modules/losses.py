@@ -126,8 +126,6 @@ class ClassificationLoss(nn.Module):
         class_weights: Literal["balanced"] | list[Annotated[float, ">= 0"]] | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"--loss.label_smoothing must be in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
         # no buffer: those are rounded to the run's precision
         self.class_weights: Tensor | None = None

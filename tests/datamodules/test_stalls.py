@@ -161,9 +161,3 @@ def test_where_asked_training_stops_with_a_checkpoint_to_go_on_from(
     )
     for name in ("state_dict", "optimizer_states", "global_step", "exact_resume", "loops"):
         assert_equal(found[name], expected[name], name)
-
-
-@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
-def test_a_time_that_is_none_is_refused(timeout: float) -> None:
-    with pytest.raises(ValueError, match=r"--data.timeout must be above 0 seconds"):
-        TinyImages.__mro__[1](timeout=timeout)
