@@ -12,9 +12,9 @@ from torch import nn
 
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS, all_flags
-from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
+from cli.parsing import ClassGroup, build_parser, known_types
 from cli.problems import did_you_mean
-from cli.yaml_settings import texts_of
+from cli.settings import Setting, last_value, texts_of
 from datamodules import DATAMODULES
 from lightning_modules.deployed import network_class, resolve_class
 from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional

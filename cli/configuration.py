@@ -29,18 +29,12 @@ from cli.chosen_classes import (
     show_names,
     without_others,
 )
-from cli.given_flags import check_bare, check_purpose, joined, overridden
 from cli.parsing import (
     Configuration,
-    Setting,
     build_parser,
     help_text,
     join,
     judge,
-    last_value,
-    read_arguments,
-    read_file,
-    settings_of,
     to_yaml,
     trainer_arguments,
 )
@@ -54,6 +48,16 @@ from cli.resume import (
     whole_checkpoint,
 )
 from cli.run import Run
+from cli.settings import (
+    Setting,
+    check_given,
+    joined,
+    last_value,
+    overridden,
+    read_arguments,
+    read_files,
+    settings_of,
+)
 from cli.settings_together import check_recorded, check_together
 from cli.slurm import ignore_stray_slurm, slurm_job
 from datamodules.samplers import per_rank_batch_size
@@ -80,10 +84,10 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     """
     stray_slurm = ignore_stray_slurm()
     given = joined(read_arguments(argv), "callbacks")
-    check_bare(given)
+    check_given(given)
     given = [*read_files(given), *given]
     show_names(given)
-    check_purpose(given)
+    check_given(given)
     checkpoint = last_value(given, "test_only") or last_value(given, "replay")
     checkpoint = checkpoint or resumed_checkpoint(given)
     settings = given
@@ -122,24 +126,6 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         raise SystemExit(0)
     say(*notes, stray_slurm, *overridden(argv))
     return configuration
-
-
-def read_files(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings of all files that --config names, in their order.
-
-    Raises:
-        UsageError: What is wrong with any of them.
-    """
-    found, problems = [], []
-    for setting in settings:
-        if setting.name == "config":
-            try:
-                found += read_file(setting.value)
-            except UsageError as error:
-                problems += error.problems
-    if problems:
-        raise UsageError(problems)
-    return found
 
 
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from callbacks.exact_resume import KEY
-from cli.parsing import Setting, flatten, last_value, read_file
 from cli.resumed_rate import resumed_rate
+from cli.settings import Setting, flatten, last_value, read_file
 from cli.slurm import jobs_of
 from lightning_modules.deployed import check_weights, misplaced
 

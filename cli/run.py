@@ -18,10 +18,10 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from cli.given_flags import is_on
 from cli.parsing import Configuration, to_yaml
 from cli.problems import UsageError, is_message, report_of
 from cli.ranks import STARTER, RankError, SharedErrors, is_rank_zero, say, starter_ends
+from cli.settings import is_on
 from cli.slurm import note_job
 from cli.stop_signals import StopSignals
 

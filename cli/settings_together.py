@@ -4,8 +4,9 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from cli.parsing import Configuration, flatten, recorded
+from cli.parsing import Configuration, recorded
 from cli.problems import UsageError
+from cli.settings import flatten
 
 TIME = re.compile(r"\d+:\d\d:\d\d:\d\d")  # as Lightning reads it
 

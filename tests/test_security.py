@@ -14,7 +14,7 @@ from PIL import Image
 
 import export
 import predict
-from cli.parsing import settings_of
+from cli.settings import settings_of
 from datamodules.image_folder import ImageFolder
 from datamodules.text_readers import Columns, TextSource
 from exporters.bundle import Stage

@@ -8,19 +8,9 @@ import yaml
 
 from cli.chosen_classes import class_groups
 from cli.flags import ELSEWHERE, plain_name
-from cli.parsing import (
-    ClassGroup,
-    Setting,
-    build_parser,
-    help_text,
-    known_types,
-    parse,
-    read_arguments,
-    read_file,
-    settings_of,
-    to_yaml,
-)
+from cli.parsing import ClassGroup, build_parser, help_text, known_types, parse, to_yaml
 from cli.problems import UsageError, did_you_mean, type_text
+from cli.settings import Setting, read_arguments, read_file, settings_of
 from lightning_modules.networks.small_cnn import SmallCNN
 from lightning_modules.optimizers import build_optimizer
 from train import CALLBACKS

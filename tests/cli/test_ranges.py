@@ -8,8 +8,9 @@ import pytest
 
 from cli.chosen_classes import class_groups
 from cli.flags import all_flags
-from cli.parsing import Setting, build_parser, judge, known_types
+from cli.parsing import build_parser, judge, known_types
 from cli.ranges import fits, is_inside, ranges, without_ranges
+from cli.settings import Setting
 from train import CALLBACKS
 
 # those of a fork may leave theirs out

@@ -10,7 +10,6 @@ from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 
 from cli.configuration import resumed_checkpoint
-from cli.parsing import read_arguments
 from cli.resume import (
     DamagedCheckpoint,
     check_changes,
@@ -20,6 +19,7 @@ from cli.resume import (
     newest_checkpoint,
     whole_checkpoint,
 )
+from cli.settings import read_arguments
 
 
 def make_run(folder: Path, name: str, seed: int, *files: str) -> None:
