@@ -29,13 +29,7 @@ from callbacks.test_report import TestReport
 from callbacks.unfreeze import Unfreeze
 from callbacks.wandb_report import WandbReport
 from cli.adaptations import adapt
-from cli.building import (
-    CallbackTable,
-    build_callbacks,
-    build_data,
-    build_model,
-    build_own_callbacks,
-)
+from cli.building import CallbackTable, build_callbacks, build_data, build_model
 from cli.checks import set_matmul_precision
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
@@ -53,18 +47,18 @@ from lightning_modules.deployed import read_checkpoint
 from lightning_modules.finite_differences import check_model
 from lightning_modules.first_batch import check_first_batch
 
-# The callbacks with flags of their own (--NAME.ARGUMENT), in the order in which they run; those
-# that are always on stand in cli/trainer.py. What a constructor needs beside its flags is given
-# here. To remove one, delete its file, its test and its lines here.
+# Callbacks with flags of their own (--NAME.ARGUMENT), in the order in which they run; those without
+# stand in cli/trainer.py. What no flag can say is handed over here. To remove one, delete its file,
+# its test and its lines here.
 CALLBACKS: CallbackTable = {
     "non_finite": NonFinite,  # before a checkpoint could keep the fault
     "checkpoint": Checkpointing,  # before averaged weights take over
     "unfreeze": Unfreeze,  # before the rate finder, which then sees it frozen
-    "lr_finder": LRFinder,
-    "early_stopping": EarlyStopping,
+    "lr_finder": LRFinder,  # before anything has been trained
+    "early_stopping": EarlyStopping,  # after what chooses and keeps the best
     "gradient_check": partial(GradientCheck, check_model=check_model),
-    "ema": EMA,
-    "test_report": TestReport,
+    "ema": EMA,  # after whatever looks at the weights that are trained
+    "test_report": TestReport,  # it and those below only look back, and have no order
     "learning_curves": LearningCurves,
     "wandb": WandbReport,
     "export": partial(Export, check=check_export, script=Path(__file__).with_name("export.py")),
@@ -74,7 +68,6 @@ CALLBACKS: CallbackTable = {
 def train(configuration: Configuration, run: Run) -> int:
     """From the data to a proven export; returns the exit code."""
     pl.seed_everything(configuration["seed"], workers=True, verbose=False)
-
     data = build_data(configuration)
     data.prepare_data()
     data.setup("fit")
@@ -93,19 +86,15 @@ def train(configuration: Configuration, run: Run) -> int:
     run.open_folder(configuration)
     if run.is_rank_zero:
         check_data(data, configuration["check_data"], run.folder)
-    callbacks = build_callbacks(configuration, CALLBACKS, run) | build_own_callbacks(configuration)
+    callbacks = build_callbacks(configuration, CALLBACKS, run)
     trainer = build_trainer(configuration, callbacks.values(), run.folder)
-    trainer.print(start_line(configuration, model, trainer))
-    if run.folder:
-        trainer.print(f"run folder: {run.folder}")
+    place = f"run folder: {run.folder}" if run.folder else None
+    run.say(start_line(configuration, model, trainer), place)
     check_first_batch(model, data.example_batch(), trainer.strategy)
     run.share_errors(trainer.world_size)
 
     with explained(trainer, configuration, CALLBACKS, run):
         trainer.fit(model, datamodule=data, ckpt_path=configuration["resume"])
-    if configuration["fast_dev_run"]:
-        trainer.test(model, datamodule=data, verbose=False)
-        return 0
     return test_and_export(trainer, model, data, callbacks, run)
 
 
@@ -117,14 +106,14 @@ def test_and_export(
     best = checkpoint.best_path if checkpoint else None
     if export:
         export.start(trainer, data, best)
-    monitor, is_tested = checkpoint and checkpoint.monitor, trainer.limit_test_batches != 0
-    if run.is_rank_zero:
+    if run.folder and run.is_rank_zero:
+        monitor, is_tested = checkpoint and checkpoint.monitor, trainer.limit_test_batches != 0
         run.say(tested_line(best, monitor, export and export.process, is_tested))
     trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
-    if not run.is_rank_zero:
+    if not (run.folder and run.is_rank_zero):
         return 0
     code = export.wait() if export else 0  # last, when no rank can wait for this one
-    if wandb and run.folder:
+    if wandb:
         wandb.upload(run.folder / "export")
         wandb.finish()
     run.say(f"run folder: {run.folder}")
@@ -137,8 +126,9 @@ def test_only(configuration: Configuration, model: Any, data: Any, run: Run) -> 
     check_same_model(configuration["test_only"], checkpoint, model, False)
     model.load_state_dict(checkpoint["state_dict"])
     report = {key: CALLBACKS[key] for key in ("test_report",) if key in CALLBACKS}
-    callbacks = build_callbacks(configuration, report, run)
-    trainer = build_trainer(configuration | {"logger": "csv"}, callbacks.values(), None)
+    settings = configuration | {"logger": "csv", "callbacks": []}
+    callbacks = build_callbacks(settings, report, run)
+    trainer = build_trainer(settings, callbacks.values(), None)
     run.share_errors(trainer.world_size)
     trainer.test(model, datamodule=data, verbose=False)
     return 0

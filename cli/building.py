@@ -72,23 +72,27 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         return Classifier(model, criterion, description, **settings)
 
 
-def build_callbacks(configuration: Configuration, table: CallbackTable, run: Any) -> dict[str, Any]:
-    """The enabled callbacks of a table by name, in its order."""
+def build_callbacks(
+    configuration: Configuration, table: CallbackTable, run: Any
+) -> dict[str, pl.Callback]:
+    """The enabled callbacks by name: those of a table in its order, then the user's own."""
+    external = configuration["allow_external_code"]
+    chosen = callbacks_of(configuration, table, run)
+    for key, path in own_callbacks(configuration["callbacks"]):
+        if configuration.get(key, {}).get("enabled", True):
+            chosen[key] = resolve_class(path, external)(**configuration.get(key, {}))
+    return chosen
+
+
+def callbacks_of(
+    configuration: Configuration, table: CallbackTable, run: Any
+) -> dict[str, pl.Callback]:
+    """The enabled callbacks of a table alone."""
     handed_over = {"run": run} | {name: configuration[name] for name in all_flags()}
-    found = {}
+    chosen = {}
     for key, make in table.items():
         flags = configuration[key]
         if flags.get("enabled", True):
             names = handed_over.keys() & inspect.signature(make).parameters
-            found[key] = make(**{name: handed_over[name] for name in names}, **flags)
-    return found
-
-
-def build_own_callbacks(configuration: Configuration) -> dict[str, Any]:
-    """The user's own callbacks by name, each with its flags."""
-    external = configuration["allow_external_code"]
-    return {
-        key: resolve_class(path, external)(**configuration.get(key, {}))
-        for key, path in own_callbacks(configuration["callbacks"])
-        if configuration.get(key, {}).get("enabled", True)
-    }
+            chosen[key] = make(**{name: handed_over[name] for name in names}, **flags)
+    return chosen

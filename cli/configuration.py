@@ -18,7 +18,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from cli.adaptations import adapt, check_strategy_of_frozen, num_processes
-from cli.building import CallbackTable, build_callbacks, build_data, build_own_callbacks
+from cli.building import CallbackTable, build_callbacks, build_data, callbacks_of
 from cli.checks import check_machine
 from cli.chosen_classes import (
     DEFAULTS,
@@ -164,8 +164,8 @@ def check_values(
     attempts: list[Callable[[], Any]] = [
         lambda: build_optimizer(dummy, False, **trial["optimizer"]),
         lambda: Schedule(optimizer, 100, **trial["schedule"]),
-        *(partial(build_callbacks, trial, {key: table[key]}, Run()) for key in table),
-        lambda: build_own_callbacks(trial),
+        *(partial(callbacks_of, trial, {key: table[key]}, Run()) for key in table),
+        lambda: build_callbacks(trial, {}, Run()),
         lambda: check_together(trial, table),
         lambda: check_recorded(trial),
         lambda: build_data(trial),

@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.replay import Replay, Reproduced
-from cli.building import CallbackTable, build_callbacks, build_model, build_own_callbacks
+from cli.building import CallbackTable, build_callbacks, build_model
 from cli.parsing import Configuration
 from cli.ranks import is_rank_zero
 from cli.run import Run
@@ -96,9 +96,8 @@ def run_replay(
         raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
     replay = Replay(find_first_non_finite, **steps)
     mathematics = {key: table[key] for key in ("unfreeze", "ema") if key in table}
-    chosen = build_callbacks(configuration, mathematics, run) | build_own_callbacks(configuration)
-    callbacks = [*chosen.values(), replay]
-    trainer = build_trainer(configuration | {"max_time": None}, callbacks, None)
+    chosen = build_callbacks(configuration, mathematics, run) | {"replay": replay}
+    trainer = build_trainer(configuration | {"max_time": None}, chosen.values(), None)
     run.share_errors(trainer.world_size)
     try:
         trainer.fit(model, datamodule=data, ckpt_path=path)
