@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 import torch.distributed
 from pytorch_lightning.utilities import rank_zero_only
@@ -47,26 +47,23 @@ def starter_ends(patience: float = PATIENCE) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class RankError:
+class RankError(NamedTuple):
     """An error, and the rank that it was raised on."""
 
     rank: int
-    text: str  # what is to be printed
     code: int  # that the run ends with
+    text: str  # what is to be printed
 
 
 class SharedErrors:
     """The first error of any rank, known to all.
 
     Args:
-        on_error: Called with another rank's, in a thread of this rank, to tell it.
-        end: Called with its exit code after that; ends the process, as its own thread may be
-            blocked for good.
+        end: Called with another rank's, in a thread of this rank; ends the process, whose main
+            thread may be blocked for good.
     """
 
-    def __init__(self, on_error: Callable[[RankError], None], end: Callable[[int], None]) -> None:
-        self.on_error = on_error
+    def __init__(self, end: Callable[[RankError], None]) -> None:
         self.end = end
         self.store: Store | None = None
         self.is_over = threading.Event()  # this rank has ended, or failed
@@ -84,41 +81,35 @@ class SharedErrors:
         """Tells all ranks of an error on this one.
 
         Returns:
-            The first error of all, once all know it; None where they cannot be reached.
+            The first error of all, known to rank 0; None where that cannot be reached.
         """
         self.stop()
         if self.is_ending.is_set():
             time.sleep(2 * PATIENCE)  # this error is a consequence, and the thread ends the process
+        known = None
         with suppress(RuntimeError):  # the store has gone, and rank 0 with it
             self.store = self.store or connect()
             if self.store is not None:
-                mine = RankError(torch.distributed.get_rank(), text, code)
-                first = self.store.compare_set("error", "", json.dumps(asdict(mine)))
-                return RankError(**json.loads(first)) if self._part() else None
-        return None
+                mine = json.dumps((torch.distributed.get_rank(), code, text))
+                first = RankError(*json.loads(self.store.compare_set("error", "", mine)))
+                known = first if is_rank_zero() else None
+                self._leave(self.store)
+                known = first
+        return known
 
-    def _part(self) -> bool:
-        """Uses the store for the last time; rank 0, which holds it, when all others have done so.
+    def _leave(self, store: Store) -> None:
+        """Uses the store for the last time; rank 0, whose process may hold it, after all others.
 
-        Returns:
-            Whether rank 0 knows of the error.
+        Raises:
+            RuntimeError: Others do not answer.
         """
-        assert self.store is not None
-        others = torch.distributed.get_world_size() - 1
-        if torch.distributed.get_rank() == 0:
-            self.store.add("rank 0", 1)
-            return self._reaches("others", others, PATIENCE / 3) or True
-        knows = self._reaches("rank 0", 1, PATIENCE)
-        self.store.add("others", 1)
-        return knows
-
-    def _reaches(self, key: str, number: int, patience: float) -> bool:
-        """Waits until a count in the store has reached a number; whether it has."""
-        assert self.store is not None
-        end = time.monotonic() + patience
-        while (found := self.store.add(key, 0)) < number and time.monotonic() < end:
-            time.sleep(0.05)
-        return found >= number
+        if is_rank_zero():
+            store.set("rank 0 knows", "")
+            others = range(1, torch.distributed.get_world_size())
+            store.wait([f"rank {rank} leaves" for rank in others], timedelta(seconds=5))
+        else:
+            store.wait(["rank 0 knows"], timedelta(seconds=PATIENCE))
+            store.set(f"rank {torch.distributed.get_rank()} leaves", "")
 
     def _watch(self) -> None:
         with suppress(RuntimeError):  # the store has gone: the end of rank 0 is known otherwise
@@ -126,14 +117,13 @@ class SharedErrors:
                 self.store = self.store or connect()
                 if self.store is None or not self.store.check(["error"]):
                     continue
-                first = RankError(**json.loads(self.store.get("error")))
+                first = RankError(*json.loads(self.store.get("error")))
                 if is_rank_zero() and self.is_over.wait(GRACE):
                     return  # this rank has an error of its own, and speaks in its other thread
                 self.is_ending.set()
-                self.on_error(first)
                 with suppress(RuntimeError):
-                    self._part()
-                self.end(first.code)
+                    self._leave(self.store)
+                self.end(first)
 
 
 def connect() -> Store | None:

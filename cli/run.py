@@ -47,7 +47,7 @@ class Run:
         self.signals = StopSignals([w for w in argv if w == "--allow_external_code"])
         self.exit_code = 0
         self._with_traces = is_on(argv, "debug")
-        self._errors = SharedErrors(self._hear, self._end)
+        self._errors = SharedErrors(self._end_with)
         self._at_end: list[Callable[[], Any]] = []
 
     # ---- what others see ---------------------------------------------------------------
@@ -153,20 +153,17 @@ class Run:
         tell(report)
         return True
 
-    def _hear(self, first: RankError) -> None:
-        """Tells what happened on another rank, and leaves nothing behind."""
+    def _end_with(self, first: RankError) -> None:
+        """Ends this process, which waits for a rank that has failed, from another thread."""
         if is_rank_zero():
             tell(first)
         self._clear()
         for child in multiprocessing.active_children():
             child.kill()
-
-    def _end(self, code: int) -> None:
-        """Ends this process, which waits for another rank, from another thread."""
         sys.stdout.flush()
         if not is_rank_zero() and not starter_ends():
             time.sleep(3)  # whatever started the ranks should see rank 0 end first
-        os._exit(code)
+        os._exit(first.code)
 
     def _clear(self) -> None:
         while self._at_end:

@@ -24,5 +24,5 @@ def test_a_rank_is_silent_where_the_one_that_started_it_ends(
 
 
 def test_one_rank_has_no_thread_and_no_one_to_tell() -> None:
-    errors = ranks.SharedErrors(pytest.fail, pytest.fail)
+    errors = ranks.SharedErrors(pytest.fail)
     assert errors.share("error: a\n", 1) is None

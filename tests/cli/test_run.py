@@ -132,8 +132,8 @@ def test_a_signal_is_no_error(capsys) -> None:
 
 
 def test_errors_of_another_rank_name_it(capsys) -> None:
-    tell(RankError(3, "error: a\nerror: b error: c\n", 1))
-    tell(RankError(2, "Traceback ...\nKeyError: 1\n", 1))
+    tell(RankError(3, 1, "error: a\nerror: b error: c\n"))
+    tell(RankError(2, 1, "Traceback ...\nKeyError: 1\n"))
     assert capsys.readouterr().err == (
         "error: rank 3: a\nerror: rank 3: b error: c\non rank 2:\nTraceback ...\nKeyError: 1\n"
     )
