@@ -123,11 +123,11 @@ class GradientCheck(pl.Callback):
                     pl_module.print(f"gradient check: {line}")
             except Exception as error:
                 failure = error
-        told = trainer.strategy.broadcast(failure and str(failure))
+        message = trainer.strategy.broadcast(failure and str(failure))
         if failure is not None:
             raise failure
-        if told is not None:
-            raise ValueError(told)
+        if message is not None:
+            raise ValueError(message)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int

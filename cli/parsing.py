@@ -131,13 +131,18 @@ def nearest(name: str, types: Collection[str]) -> str:
     """What may have been meant by an unknown name."""
     if name in ELSEWHERE and {ELSEWHERE[name], plain_name(ELSEWHERE[name])} & set(types):
         return f"; did you mean --{ELSEWHERE[name]}?"
-    if inside := [f"--{known}" for known in types if known.startswith(f"{name}.")]:
-        return f"; it is a group: {', '.join(inside)}"
+    if members := members_of(name, types):
+        return f"; it is a group: {members}"
     if near := did_you_mean(name, types, cutoff=0.75):
         return near.replace("mean ", "mean --")
-    group = name.partition(".")[0] + "."
-    inside = [f"--{known}" for known in types if "." in name and known.startswith(group)]
-    return f"; there are {', '.join(inside)}" if inside else ""
+    group, dot, _ = name.partition(".")
+    members = members_of(group, types) if dot else ""
+    return f"; there are {members}" if members else ""
+
+
+def members_of(group: str, types: Collection[str]) -> str:
+    """All flags of a group."""
+    return ", ".join(f"--{known}" for known in types if known.startswith(f"{group}."))
 
 
 def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:

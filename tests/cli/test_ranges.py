@@ -9,7 +9,7 @@ import pytest
 from cli.chosen_classes import class_groups
 from cli.flags import all_flags
 from cli.parsing import build_parser, judge, known_types
-from cli.ranges import fits, is_inside, ranges, without_ranges
+from cli.ranges import fits, lies_in, ranges, without_ranges
 from cli.settings import Setting
 from train import CALLBACKS
 
@@ -33,15 +33,15 @@ UNBOUNDED |= {"data.levels"}  # of pictures, which may be negative
     ],
 )
 def test_inside(text: str, inside: list[float], outside: list[float]) -> None:
-    assert all(is_inside(value, text) for value in inside)
-    assert not any(is_inside(value, text) for value in outside)
-    assert not is_inside(math.nan, text)
+    assert all(lies_in(value, text) for value in inside)
+    assert not any(lies_in(value, text) for value in outside)
+    assert not lies_in(math.nan, text)
 
 
 @pytest.mark.parametrize("text", ["", "1", "0..1", "x > 0", ">=1", "0 <= y < 1"])
 def test_a_text_that_is_no_range(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no range|could not convert"):
-        is_inside(1, text)
+        lies_in(1, text)
 
 
 Share = Annotated[float, "0 <= x <= 1"]
