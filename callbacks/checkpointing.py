@@ -1,7 +1,27 @@
 """When checkpoints are written: between two optimizer steps, often enough, and when asked to stop.
 
 best.ckpt is the best state by the monitored metric, last.ckpt the newest, previous.ckpt the one
-before, for the case that the newest is damaged.
+before, for the case that the newest is damaged. A place is epoch:batch, both those that are done.
+
+| event                                        | place   | what is written                        |
+|----------------------------------------------|---------|----------------------------------------|
+| an epoch starts                              | e:0     | last; best if one is due               |
+| --checkpoint_every is over, at the next step | e:b     | last; best if one is due               |
+| a validation was the best, at the next step  | e:b     | best, last                             |
+| the same within a window of accumulation     | none    | best at once: its weights will be gone |
+| a signal, at the next step                   | e:b     | last; best if due; the process ends    |
+| a signal in a long validation                |         | nothing; the process ends              |
+| no batch comes in time, on one rank          | e:b     | last; best if one is due               |
+| training ends with an epoch                  | e+1:0   | last; best if one is due               |
+| it ends within an epoch, a validation is due | e:b     | last, after it; best if one is due     |
+| the same, none is due: one is held           | e:b     | last as before it, once it is over;    |
+|                                              |         | best if that is one                    |
+| it ends within a window                      | none    | last; best at once if one is due       |
+
+What is written without a place resumes inexactly. "At the next step" is where the next window of
+accumulation begins. The last validation that only the end of training has caused is no part of a
+run that goes on later, and one that is killed within it has to hold it again: so the state before
+it waits in a file of its own until it is over.
 """
 
 import math
@@ -11,6 +31,8 @@ from typing import Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
+
+from callbacks.place import place_of
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
@@ -56,6 +78,7 @@ class Checkpointing(pl.Callback):
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
+        self.is_pending = False  # the state before the last validation waits for its end
         self.saved_step = -1
         self.saved_time = 0.0
         self.failures = 0
@@ -116,10 +139,9 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        # one that is held only because training ends is not part of the run that goes on later;
-        # this becomes last.ckpt after it, so that a run killed within it holds it again
         if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
             self._write(trainer, PENDING)
+            self.is_pending = True
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
@@ -138,16 +160,8 @@ class Checkpointing(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
-        if not self._is_cut(trainer):
-            return
-        if self._is_pending(trainer):
-            if self.is_best_due:
-                self._write(trainer, "best.ckpt")
-            self._finish_pending(trainer)
-        elif self.saved_step < trainer.global_step:
+        if self._is_cut(trainer):
             self._save(trainer)
-        elif self.is_best_due:
-            self._write(trainer, "best.ckpt")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not self._is_off(trainer) and not self._is_cut(trainer):
@@ -159,15 +173,9 @@ class Checkpointing(pl.Callback):
         self.best_path = trainer.strategy.broadcast(found)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Where no batch came in time, the state is one between two steps; one rank alone saves."""
-        if not isinstance(exception, TimeoutError) or trainer.world_size > 1:
-            return
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        done = progress.current.completed
-        is_between = trainer.training and progress.current.ready == done > 0
-        window_is_closed = done % trainer.accumulate_grad_batches == 0
-        if is_between and window_is_closed and not self._is_off(trainer):
-            progress.increment_ready()  # the batch that was waited for
+        """Where no batch came in time; other ranks would be waited for."""
+        is_late = isinstance(exception, TimeoutError) and trainer.world_size == 1
+        if is_late and not self._is_off(trainer) and (place := place_of(trainer)) and place.batch:
             self._save(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -232,23 +240,24 @@ class Checkpointing(pl.Callback):
         """
         is_best, self.is_best_due = self.is_best_due, False
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
-        self._write(trainer, "last.ckpt", keep="previous.ckpt")
+        if not self._put_pending_in_place(trainer):
+            self._write(trainer, "last.ckpt", keep="previous.ckpt")
         if is_best:
             self._write(trainer, "best.ckpt")
 
-    def _is_pending(self, trainer: pl.Trainer) -> bool:
-        """Whether the state before the last validation waits for its end; rank 0 knows."""
+    def _put_pending_in_place(self, trainer: pl.Trainer) -> bool:
+        """Whether there was a state before the last validation; it is last.ckpt now."""
         assert self.folder is not None
-        return bool(trainer.strategy.broadcast((self.folder / PENDING).is_file()))
-
-    def _finish_pending(self, trainer: pl.Trainer) -> None:
-        assert self.folder is not None
-        self.is_best_due, self.saved_step = False, trainer.global_step
+        is_pending, self.is_pending = self.is_pending, False
+        pending, last = self.folder / PENDING, self.folder / "last.ckpt"
+        # rank 0 knows whether it could be written
+        if not is_pending or not trainer.strategy.broadcast(pending.is_file()):
+            return False
         if trainer.is_global_zero:
-            last = self.folder / "last.ckpt"
             if last.is_file():
-                last.replace(self.folder / "previous.ckpt")
-            (self.folder / PENDING).replace(last)
+                last.replace(last.with_name("previous.ckpt"))
+            pending.replace(last)
+        return True
 
     def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
         """One file; a failure costs only this file until there have been too many."""

@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# An area is a package; `networks`, inside lightning_modules, and what of exporters is copied into
-# every bundle, are areas of their own.
+# An area is a package; `networks`, inside lightning_modules, what of exporters is copied into every
+# bundle, and what callbacks share (they do not know each other) are areas of their own.
 COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
+SHARED = {PurePosixPath("callbacks", name) for name in ("place.py",)}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
     "callbacks",
+    "shared",
     "lightning_modules",
     "networks",
     "datamodules",
@@ -33,7 +35,8 @@ BELOW = {
 MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
-    "callbacks": {"preprocessing"},
+    "callbacks": {"shared", "preprocessing"},
+    "shared": {"shared", "preprocessing"},
     "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
     "networks": {"ops"},
     "datamodules": {"datamodules", "preprocessing"},
@@ -87,6 +90,8 @@ def area(path: PurePosixPath) -> str | None:
         return "networks"
     if path in COPIED:
         return "runtime"
+    if path in SHARED:
+        return "shared"
     if len(path.parts) == 1:
         return "entry" if path.name in ENTRIES else None
     return path.parts[0] if path.parts[0] in MAY_IMPORT else None

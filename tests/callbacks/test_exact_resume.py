@@ -15,7 +15,7 @@ from callbacks.checkpointing import Checkpointing
 from callbacks.early_stopping import EarlyStopping
 from callbacks.ema import EMA
 from callbacks.end_of_training import EndOfTraining
-from callbacks.exact_resume import ExactResume, TimeLimit, position_in_epoch, set_between_steps
+from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
 from tests.same_bits import assert_equal
@@ -278,36 +278,6 @@ def test_a_checkpoint_from_elsewhere_brings_its_rows(tmp_path: Path) -> None:
     (here / "last.ckpt").rename(there / "last.ckpt")
     assert fit(there, TinyImages, WITHOUT_LENGTH, None, {"max_epochs": 2})  # nothing is left to do
     assert (there / "metrics.csv").read_text() == (here / "metrics.csv").read_text()
-
-
-def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
-    counts = {"ready": ready, "started": started, "processed": completed, "completed": completed}
-    return {"total": dict(counts), "current": dict(counts)}
-
-
-@pytest.mark.parametrize(
-    ("epoch", "batch", "position"),
-    [
-        ((1, 0, 0), (0, 0, 0), 0),  # announced, not begun
-        ((1, 1, 1), (6, 6, 6), 0),  # training is over
-        ((2, 2, 1), (4, 3, 3), 3),  # before the fourth batch
-        ((2, 2, 1), (3, 3, 3), None),  # validation after the third
-        ((2, 2, 1), (3, 3, 2), None),  # at the end of the third
-        ((1, 1, 1), (3, 3, 3), None),  # training was ended after the third
-    ],
-)
-def test_only_states_between_steps_have_a_position(epoch, batch, position) -> None:
-    loops = {
-        "epoch_progress": progress(*epoch),
-        "epoch_loop.batch_progress": progress(*batch) | {"is_last_batch": batch[0] == 6},
-        "epoch_loop.state_dict": {"_batches_that_stepped": 9},
-    }
-    assert position_in_epoch(loops) == position
-    if position:
-        set_between_steps(loops, position)
-        current = loops["epoch_loop.batch_progress"]["current"]
-        assert [current[key] for key in ("ready", "started", "completed")] == [3, 3, 2]
-        assert loops["epoch_loop.state_dict"] == {"_batches_that_stepped": 8}
 
 
 def test_every_rank_draws_its_own_numbers_once_the_weights_are_made() -> None:

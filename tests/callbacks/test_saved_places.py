@@ -114,7 +114,7 @@ last.ckpt 0:0:0
 last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
 best.ckpt as above
 pending 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
-best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2! steps 8/2 best due
+best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2! steps 8/2
 = last.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
 
 ## max_steps at a validation
@@ -140,7 +140,7 @@ last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
 last.ckpt 1:1:7 samples 8 logged 6 epochs 2,2,1,1 batches 7,7,7,6/1,1,1,0 val 0/2! steps 7/1
 SystemExit
 pending 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
-best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2! steps 8/2 best due
+best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2! steps 8/2
 = last.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
 
 ## max_time
@@ -148,13 +148,13 @@ last.ckpt 0:0:0
 last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
 best.ckpt as above
 pending 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 steps 9/3
-best.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 2! steps 9/3 best due
+best.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 2! steps 9/3
 = last.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 steps 9/3
 
 ## max_time in a window
 last.ckpt 0:0:0
 pending 0:4:1 samples 32 epochs 1,1,0,0 batches 4,4,4,3 steps 1
-best.ckpt 0:4:1 samples 32 epochs 1,1,0,0 batches 4,4,4,3 val 2! steps 1 best due
+best.ckpt 0:4:1 samples 32 epochs 1,1,0,0 batches 4,4,4,3 val 2! steps 1
 = last.ckpt 0:4:1 samples 32 epochs 1,1,0,0 batches 4,4,4,3 steps 1
 
 ## no batch in time
