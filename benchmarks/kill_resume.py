@@ -152,10 +152,13 @@ def disturb(runner: Runner, whole: Path, kills: int, length: float, chance: rand
 
 
 def is_identical(one: Path, other: Path) -> bool:
-    """Compares the final checkpoints and every row of metrics.csv."""
-    states = [torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other)]
+    """Compares the final checkpoints, the last and the best, and every row of metrics.csv."""
+    differing = []
+    for file in ("last.ckpt", "best.ckpt"):
+        states = [torch.load(f / "checkpoints" / file, weights_only=True) for f in (one, other)]
+        found = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
+        differing += [f"{name} of {file}" for name in found]
     tables = [(folder / "metrics.csv").read_text(encoding="utf-8") for folder in (one, other)]
-    differing = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
     if tables[0] != tables[1]:
         differing.append("metrics.csv")
     if differing:

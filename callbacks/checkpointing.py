@@ -5,18 +5,18 @@ before, for the case that the newest is damaged. A place is epoch:batch, both th
 
 | event                                        | place   | what is written                        |
 |----------------------------------------------|---------|----------------------------------------|
-| an epoch starts                              | e:0     | last; best if one is due               |
-| --checkpoint_every is over, at the next step | e:b     | last; best if one is due               |
-| a validation was the best, at the next step  | e:b     | best, last                             |
+| an epoch starts                              | e:0     | best if one is due; last               |
+| --checkpoint_every is over, at the next step | e:b     | last                                   |
+| a validation was the best, at the next step  | e:b     | best; last                             |
 | the same within a window of accumulation     | none    | best at once: its weights will be gone |
-| a signal, at the next step                   | e:b     | last; best if due; the process ends    |
+| a signal, at the next step                   | e:b     | best if due; last; the process ends    |
 | a signal in a long validation                |         | nothing; the process ends              |
-| no batch comes in time, on one rank          | e:b     | last; best if one is due               |
-| training ends with an epoch                  | e+1:0   | last; best if one is due               |
-| it ends within an epoch, a validation is due | e:b     | last, after it; best if one is due     |
-| the same, none is due: one is held           | e:b     | last as before it, once it is over;    |
-|                                              |         | best if that is one                    |
-| it ends within a window                      | none    | last; best at once if one is due       |
+| no batch comes in time, on one rank          | e:b     | best if one is due; last               |
+| training ends with an epoch                  | e+1:0   | best if one is due; last               |
+| it ends within an epoch, a validation is due | e:b     | after it: best if it was that; last    |
+| the same, none is due: one is held           | e:b     | after it: best if it was that; last as |
+|                                              |         | it was before                          |
+| it ends within a window                      | none    | best at once if it was that; last      |
 
 What is written without a place resumes inexactly. "At the next step" is where the next window of
 accumulation begins. The last validation that only the end of training has caused is no part of a
@@ -25,6 +25,7 @@ it waits in a file of its own until it is over.
 """
 
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,7 +33,7 @@ from typing import Any, Literal, Protocol
 import pytorch_lightning as pl
 import torch
 
-from callbacks.place import place_of
+from callbacks.place import is_validation_due, place_of
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
@@ -221,8 +222,8 @@ class Checkpointing(pl.Callback):
             # within an accumulation window the weights of this moment are gone by its end
             done = trainer.fit_loop.batch_idx + 1
             if done % trainer.accumulate_grad_batches and not trainer.is_last_batch:
-                self._write(trainer, "best.ckpt")
                 self.is_best_due = False
+                self._write(trainer, "best.ckpt")
 
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""
@@ -240,10 +241,11 @@ class Checkpointing(pl.Callback):
         """
         is_best, self.is_best_due = self.is_best_due, False
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
-        if not self._put_pending_in_place(trainer):
-            self._write(trainer, "last.ckpt", keep="previous.ckpt")
+        # first: a run that goes on from a last.ckpt that knows of it would not write it again
         if is_best:
             self._write(trainer, "best.ckpt")
+        if not self._put_pending_in_place(trainer):
+            self._write(trainer, "last.ckpt", keep="previous.ckpt")
 
     def _put_pending_in_place(self, trainer: pl.Trainer) -> bool:
         """Whether there was a state before the last validation; it is last.ckpt now."""
@@ -287,33 +289,18 @@ class Checkpointing(pl.Callback):
         self.is_best_due = state_dict["is_best_due"]
 
 
-def is_validation_due(trainer: pl.Trainer) -> bool:
-    """Whether a validation follows the batch just done, also where training goes on."""
-    loop, every_n_epochs = trainer.fit_loop, trainer.check_val_every_n_epoch
-    if every_n_epochs is not None and (trainer.current_epoch + 1) % every_n_epochs:
-        return False
-    last = loop.total_batch_idx if every_n_epochs is None else loop.batch_idx
-    every = trainer.val_check_batch  # None where validations go by the clock
-    return every is not None and (last + 1) % every == 0
-
-
 def parse_interval(text: str) -> tuple[int | None, float]:
     """ "500" -> (500, inf) steps; "30s", "5min", "1h" -> (None, seconds).
 
     Raises:
         ValueError: Neither, or not above zero.
     """
-    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
-    number = text.rstrip("hmins")
-    unit = text[len(number) :]
-    try:
-        value = float(number)
-        if value > 0 and unit in units:
-            return None, value * units[unit]
-        if value > 0 and not unit and value == int(value):
-            return int(value), math.inf
-    except ValueError:
-        pass
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h)?", text)
+    value, unit = (float(found[1]), found[2]) if found else (0.0, None)
+    if value > 0 and unit:
+        return None, value * {"s": 1.0, "min": 60.0, "h": 3600.0}[unit]
+    if value > 0 and value == int(value):
+        return int(value), math.inf
     raise ValueError(
         f"--checkpoint_every must be optimizer steps (500) or a time (30s, 5min, 1h); got {text!r}"
     )

@@ -102,6 +102,16 @@ def earlier_batches(trainer: pl.Trainer) -> int:
     return progress.total.ready - progress.current.ready
 
 
+def is_validation_due(trainer: pl.Trainer) -> bool:
+    """Whether a validation follows the batch just done, also where training goes on."""
+    loop, every_n_epochs = trainer.fit_loop, trainer.check_val_every_n_epoch
+    if every_n_epochs is not None and (trainer.current_epoch + 1) % every_n_epochs:
+        return False
+    last = loop.total_batch_idx if every_n_epochs is None else loop.batch_idx
+    every = trainer.val_check_batch  # None where validations go by the clock
+    return every is not None and (last + 1) % every == 0
+
+
 # ---- a run that goes on -------------------------------------------------------------------
 
 

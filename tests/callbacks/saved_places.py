@@ -45,11 +45,14 @@ class Recorder(AtomicCheckpointIO):
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[str] = []
+        self.files: dict[str, str] = {}
 
     def write(self, checkpoint: dict[str, Any], path: Path, keep: Path | None) -> None:
         super().write(checkpoint, path, keep)
         found, name = row(checkpoint), "pending" if "pending" in path.name else path.name
-        is_same = any(known.endswith(f"ckpt {found}") for known in self.rows[-1:])
+        is_same = found in [*self.files.values()][-1:]
+        self.files.pop(path.name, None)
+        self.files[path.name] = found
         self.rows.append(f"{name} {'as above' if is_same else found}")
 
 
@@ -166,6 +169,7 @@ class Event:
 def rows_of(event: Event, folder: Path) -> list[str]:
     """All files that an event's runs have written, and what last.ckpt is after each run."""
     found: list[str] = []
+    files: dict[str, str] = {}
     for stop, batch_size in zip(event.stops, event.batch_sizes, strict=False):
         data, recorder, signals = TinyImages(batch_size), Recorder(), StopAt(stop)
         data.setup()
@@ -192,7 +196,8 @@ def rows_of(event: Event, folder: Path) -> list[str]:
         except (SystemExit, TimeoutError) as error:
             recorder.rows.append(type(error).__name__)
         found += recorder.rows
+        files |= recorder.files
         newest = row(torch.load(last, weights_only=True))
-        if f"last.ckpt {newest}" not in found:
+        if newest != files["last.ckpt"]:
             found.append(f"= last.ckpt {newest}")
     return found

@@ -100,7 +100,7 @@ def fit(
             *(signals, checkpointing, *others),
         ],
         logger=metrics,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[arguments.pop("writer", AtomicCheckpointIO())],
         **arguments,
     )
     last = folder / "last.ckpt"
@@ -206,6 +206,35 @@ def test_stopped_again_before_the_first_step(tmp_path: Path, stop: int) -> None:
 def test_at_the_start_of_an_epoch_where_steps_are_counted(tmp_path: Path, stop: int) -> None:
     arguments = {"max_steps": 16, "max_epochs": -1}
     check(tmp_path, TinyImages, DROPOUT, arguments, stops=[stop])
+
+
+class DiesAfter(AtomicCheckpointIO):
+    """Ends the process once so many files are written."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def write(self, *arguments: Any) -> None:
+        super().write(*arguments)
+        self.left -= 1
+        if not self.left:
+            raise SystemExit(137)
+
+
+@pytest.mark.parametrize("cut", [{}, {"max_steps": 8}], ids=str)
+def test_killed_after_any_file(tmp_path: Path, cut: dict[str, Any]) -> None:
+    """Also between two files of one moment."""
+    arguments = {"max_epochs": 2, "val_check_interval": 0.5} | cut
+    whole = tmp_path / "whole"
+    writer = DiesAfter(0)
+    assert fit(whole, TinyImages, PLATEAU, None, arguments | {"writer": writer})
+    assert writer.left < -6
+    for number in range(1, 1 - writer.left):
+        parts = tmp_path / str(number)
+        assert not fit(parts, TinyImages, PLATEAU, None, arguments | {"writer": DiesAfter(number)})
+        assert fit(parts, TinyImages, PLATEAU, None, arguments)
+        assert_same_run(parts, whole)
 
 
 def test_a_schedule_that_goes_by_epochs(tmp_path: Path) -> None:

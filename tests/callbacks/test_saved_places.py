@@ -50,15 +50,15 @@ EVENTS: dict[str, Event] = {
 GOLDEN = """
 ## epochs
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
-last.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
+best.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
+last.ckpt as above
 
 ## signal at the start of an epoch
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 SystemExit
 
 ## signal in an epoch
@@ -75,66 +75,66 @@ SystemExit
 last.ckpt 0:0:0
 last.ckpt 0:2:2 samples 16 logged 1 epochs 1,1,0,0 batches 2,2,2,1 steps 2
 last.ckpt 0:4:4 samples 32 logged 3 epochs 1,1,0,0 batches 4,4,4,3 steps 4
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 
 ## interval, windows of 3
 last.ckpt 0:0:0
 last.ckpt 0:3:1 samples 24 epochs 1,1,0,0 batches 3,3,3,2 steps 1
-last.ckpt 1:0:2 logged 2 epochs 1 batches 6! val 2! steps 2
-best.ckpt as above
+best.ckpt 1:0:2 logged 2 epochs 1 batches 6! val 2! steps 2
+last.ckpt as above
 last.ckpt 1:3:3 samples 24 logged 2 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 0/2! steps 3/1
-last.ckpt 2:0:4 logged 4 epochs 2 batches 12/6! val 2! steps 4/2
-best.ckpt as above
+best.ckpt 2:0:4 logged 4 epochs 2 batches 12/6! val 2! steps 4/2
+last.ckpt as above
 
 ## the best in a window
 last.ckpt 0:0:0
-best.ckpt 0:-:1 logged 1 epochs 1,1,0,0 batches 4 val 2! steps 1 cleared 2 best due
-last.ckpt 1:0:2 logged 2 epochs 1 batches 6! val 4/2! steps 2
-best.ckpt as above
+best.ckpt 0:-:1 logged 1 epochs 1,1,0,0 batches 4 val 2! steps 1 cleared 2
+best.ckpt 1:0:2 logged 2 epochs 1 batches 6! val 4/2! steps 2
+last.ckpt as above
 
 ## validation in an epoch
 last.ckpt 0:0:0
-last.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
-best.ckpt as above
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
-best.ckpt as above
+best.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
+last.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
+last.ckpt as above
 
 ## a file of another callback in a validation
 last.ckpt 0:0:0
 own.ckpt 0:-:3 logged 2 epochs 1,1,0,0 batches 3 val 1,0,0,0 steps 3
 own.ckpt 0:-:3 logged 2 epochs 1,1,0,0 batches 3 val 2,1,1,1! steps 3
-last.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
-best.ckpt as above
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
-best.ckpt as above
+best.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
+last.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
+last.ckpt as above
 
 ## max_steps in an epoch
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 pending 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
 best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2! steps 8/2
 = last.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 steps 8/2
 
 ## max_steps at a validation
 last.ckpt 0:0:0
-last.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
-best.ckpt as above
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
-best.ckpt as above
-last.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 2! steps 9/3
-best.ckpt as above
+best.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 val 2! steps 3
+last.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 4/2! steps 6
+last.ckpt as above
+best.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 2! steps 9/3
+last.ckpt as above
 
 ## max_steps at an epoch's end
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 
 ## max_steps, no epochs
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 SystemExit
 last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
 last.ckpt 1:1:7 samples 8 logged 6 epochs 2,2,1,1 batches 7,7,7,6/1,1,1,0 val 0/2! steps 7/1
@@ -145,8 +145,8 @@ best.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 2
 
 ## max_time
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 pending 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 steps 9/3
 best.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 val 2! steps 9/3
 = last.ckpt 1:3:9 samples 24 logged 8 epochs 2,2,1,1 batches 9,9,9,8/3,3,3,2 steps 9/3
@@ -159,8 +159,8 @@ best.ckpt 0:4:1 samples 32 epochs 1,1,0,0 batches 4,4,4,3 val 2! steps 1
 
 ## no batch in time
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 last.ckpt 1:2:8 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 val 0/2! steps 8/2
 TimeoutError
 
@@ -170,36 +170,36 @@ TimeoutError
 
 ## early stopping
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
-last.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
+best.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
+last.ckpt as above
 
 ## early stopping in an epoch
 last.ckpt 0:0:0
-last.ckpt 0:2:2 samples 16 logged 1 epochs 1,1,0,0 batches 2,2,2,1 val 2! steps 2
-best.ckpt as above
-last.ckpt 0:4:4 samples 32 logged 3 epochs 1,1,0,0 batches 4,4,4,3 val 4/2! steps 4
-best.ckpt as above
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 6/2! steps 6
-best.ckpt as above
+best.ckpt 0:2:2 samples 16 logged 1 epochs 1,1,0,0 batches 2,2,2,1 val 2! steps 2
+last.ckpt as above
+best.ckpt 0:4:4 samples 32 logged 3 epochs 1,1,0,0 batches 4,4,4,3 val 4/2! steps 4
+last.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 6/2! steps 6
+last.ckpt as above
 
 ## early stopping in a window
 last.ckpt 0:0:0
-best.ckpt 0:-:1 logged 1 epochs 1,1,0,0 batches 3 val 2! steps 1 cleared 2 best due
-last.ckpt 1:0:3 logged 3 epochs 1 batches 6! val 4/2! steps 3
-best.ckpt as above
-best.ckpt 1:-:4 logged 4 epochs 2,2,1,1 batches 9/3 val 2! steps 4/1 cleared 5/2 best due
+best.ckpt 0:-:1 logged 1 epochs 1,1,0,0 batches 3 val 2! steps 1 cleared 2
+best.ckpt 1:0:3 logged 3 epochs 1 batches 6! val 4/2! steps 3
+last.ckpt as above
+best.ckpt 1:-:4 logged 4 epochs 2,2,1,1 batches 9/3 val 2! steps 4/1 cleared 5/2
 last.ckpt 2:-:4 logged 4 epochs 2 batches 9/3 val 2! steps 4/1 cleared 5/2
 
 ## resumed once
 last.ckpt 0:0:0
 last.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 steps 3
 SystemExit
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
-last.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
+best.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
+last.ckpt as above
 
 ## resumed twice
 last.ckpt 0:0:0
@@ -207,10 +207,10 @@ last.ckpt 0:3:3 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 steps 3
 SystemExit
 last.ckpt 0:5:5 samples 40 logged 4 epochs 1,1,0,0 batches 5,5,5,4 steps 5
 SystemExit
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
-last.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
+best.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
+last.ckpt as above
 
 ## resumed, and stopped before a step
 last.ckpt 0:0:0
@@ -223,14 +223,14 @@ SystemExit
 
 ## resumed at an epoch's start
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 SystemExit
 last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
 SystemExit
 last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-last.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
-best.ckpt as above
+best.ckpt 2:0:12 logged 12 epochs 2 batches 12/6! val 2! steps 12/6
+last.ckpt as above
 
 ## resumed with smaller batches
 last.ckpt 0:0:0
@@ -243,14 +243,14 @@ SystemExit
 last.ckpt 0:0:0
 last.ckpt 0:5:5 samples 40 logged 4 epochs 1,1,0,0 batches 5,5,5,4 steps 5
 SystemExit
-last.ckpt 1:0:6 logged 6 epochs 1 batches 4! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 4! val 2! steps 6
+last.ckpt as above
 SystemExit
 
 ## resumed after the end
 last.ckpt 0:0:0
-last.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
-best.ckpt as above
+best.ckpt 1:0:6 logged 6 epochs 1 batches 6! val 2! steps 6
+last.ckpt as above
 
 ## two optimizers
 last.ckpt 0:0:0
@@ -258,12 +258,12 @@ last.ckpt 0:2:4 samples 16 logged 1 epochs 1,1,0,0 batches 2,2,2,1 manual 4
 last.ckpt 0:3:6 samples 24 logged 2 epochs 1,1,0,0 batches 3,3,3,2 manual 6
 SystemExit
 last.ckpt 0:5:10 samples 40 logged 4 epochs 1,1,0,0 batches 5,5,5,4 manual 10
-last.ckpt 1:0:12 logged 6 epochs 1 batches 6! manual 12 val 2!
-best.ckpt as above
+best.ckpt 1:0:12 logged 6 epochs 1 batches 6! manual 12 val 2!
+last.ckpt as above
 last.ckpt 1:2:16 samples 16 logged 7 epochs 2,2,1,1 batches 8,8,8,7/2,2,2,1 manual 16 val 0/2!
 last.ckpt 1:4:20 samples 32 logged 9 epochs 2,2,1,1 batches 10,10,10,9/4,4,4,3 manual 20 val 0/2!
-last.ckpt 2:0:24 logged 12 epochs 2 batches 12/6! manual 24 val 2!
-best.ckpt as above
+best.ckpt 2:0:24 logged 12 epochs 2 batches 12/6! manual 24 val 2!
+last.ckpt as above
 """
 
 
