@@ -43,13 +43,9 @@ from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
 from datamodules.data_check import check_data
 from datamodules.source_contract import check_source
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT, read_checkpoint
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import (
-    DESCRIPTION_FORMAT,
-    deploy,
-    network_class,
-    read_checkpoint,
-)
+from lightning_modules.deployed import deploy, network_class
 from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
 from lightning_modules.first_batch import check_first_batch
 from lightning_modules.first_non_finite import find_first_non_finite

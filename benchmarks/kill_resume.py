@@ -27,7 +27,8 @@ from typing import Any
 import torch
 
 from benchmarks.train_process import run_train
-from cli.resume import NEWEST_FIRST, DamagedCheckpoint, check_whole
+from cli.newest_checkpoint import NEWEST_FIRST
+from lightning_modules.checkpoint import read_checkpoint
 
 INTERVAL = 10
 COMMON = [
@@ -105,9 +106,8 @@ class Runner:
             path = self.folder / "checkpoints" / name if self.folder else None
             if path is None or not path.is_file():
                 continue
-            with contextlib.suppress(DamagedCheckpoint):
-                check_whole(path)
-                return int(torch.load(path, weights_only=True)["global_step"])
+            with contextlib.suppress(ValueError):  # damaged
+                return int(read_checkpoint(path)["global_step"])
         return None
 
 
@@ -155,7 +155,7 @@ def is_identical(one: Path, other: Path) -> bool:
     """Compares the final checkpoints, the last and the best, and every row of metrics.csv."""
     differing = []
     for file in ("last.ckpt", "best.ckpt"):
-        states = [torch.load(f / "checkpoints" / file, weights_only=True) for f in (one, other)]
+        states = [read_checkpoint(folder / "checkpoints" / file) for folder in (one, other)]
         found = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
         differing += [f"{name} of {file}" for name in found]
     tables = [(folder / "metrics.csv").read_text(encoding="utf-8") for folder in (one, other)]

@@ -100,6 +100,13 @@ class ExactResume(pl.Callback):
     def _start_at(self, trainer: pl.Trainer, position: int, samples: int | None) -> None:
         """Goes on in mid-epoch; at another batch where batches are others now."""
         loader: Any = trainer.train_dataloader
+        if not hasattr(getattr(loader, "batch_sampler", None), "start_at"):
+            go_on_with(trainer, 0)
+            trainer.print(
+                "resuming inexactly: the batch_sampler of the training loader has no "
+                f"start_at(batch), so that epoch {trainer.current_epoch + 1} begins again"
+            )
+            return
         window, num_batches = trainer.accumulate_grad_batches, int(trainer.num_training_batches)
         is_same = samples_before(trainer, position) == samples and position < num_batches
         batch = position

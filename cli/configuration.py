@@ -29,6 +29,7 @@ from cli.chosen_classes import (
     without_others,
 )
 from cli.given_flags import check_bare, check_purpose, joined
+from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
 from cli.parsing import (
     Configuration,
     Setting,
@@ -44,20 +45,14 @@ from cli.parsing import (
     trainer_arguments,
 )
 from cli.problems import UsageError
-from cli.resume import (
-    missing_data,
-    newest_checkpoint,
-    slurm_job,
-    unchangeable,
-    wanted_settings,
-    whole_checkpoint,
-)
+from cli.resume import missing_data, slurm_job, unchangeable
 from cli.run_folder import is_rank_zero
 from cli.settings_together import check_recorded, check_together
 from datamodules import DATAMODULES
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import read_checkpoint, resolve, resolve_class
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import resolve, resolve_class
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 

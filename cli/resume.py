@@ -1,4 +1,4 @@
-"""Which checkpoint a resumed run goes on from, and what its configuration may change.
+"""What a run that goes on from a checkpoint may change, and what it must not.
 
 A checkpoint holds the whole configuration, so `--resume` needs no other flag. What is changed
 nevertheless is shown; what would change the mathematics of the run without another sign is refused
@@ -6,7 +6,6 @@ unless --allow_changes says that this is meant.
 """
 
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from callbacks.exact_resume import KEY
-from cli.parsing import Setting, flatten, last_value, read_file
+from cli.parsing import Setting, flatten, last_value
 from cli.resumed_rate import resumed_rate
-from lightning_modules.deployed import check_weights, misplaced
+from lightning_modules.checkpoint import check_resumable
+from lightning_modules.deployed import check_weights
 
-NEWEST_FIRST = ("last.ckpt", "previous.ckpt", "best.ckpt")
 # settings and groups that decide where and how something runs or is shown, not what is learnt
 WITHOUT_EFFECT = frozenset(
     [
@@ -35,22 +34,9 @@ WITHOUT_EFFECT = frozenset(
 )
 LENGTHS = ("max_epochs", "max_steps")
 LENGTHLESS = ("constant", "plateau")  # schedules that do not depend on the length of training
-# what Lightning and this project look up in a checkpoint that training goes on from
-RESUMABLE = {
-    "pytorch-lightning_version": str,
-    "epoch": int,
-    "global_step": int,
-    "loops": {"fit_loop": dict},
-    "callbacks": dict,
-    "optimizer_states": list,
-    "lr_schedulers": list,
-    "description": {"fingerprint": str},
-}
 BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
-
-
 JOBS = "slurm_jobs"  # in a run folder: the jobs that have worked in it, one a line
 
 
@@ -73,94 +59,6 @@ def jobs_of(run: Path) -> list[str]:
     """The jobs that have worked in a run folder."""
     path = run / JOBS
     return path.read_text(encoding="utf-8").split() if path.is_file() else []
-
-
-class DamagedCheckpoint(ValueError):
-    """A checkpoint file is not whole."""
-
-
-def check_whole(path: str | Path) -> None:
-    """Compares everything in a checkpoint file with the checksums it was written with.
-
-    Raises:
-        DamagedCheckpoint: It is cut off or changed.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-    except Exception as error:  # changed bytes can fail anywhere in the reader
-        raise DamagedCheckpoint(f"{path} is damaged: {error!r}") from error
-    if broken is not None:
-        raise DamagedCheckpoint(f"{path} is damaged: {broken} in it was changed")
-
-
-def whole_checkpoint(path: Path) -> tuple[Path, list[str]]:
-    """The checkpoint, or the newest whole one beside it where it is damaged; and what to say.
-
-    Raises:
-        DamagedCheckpoint: None in its folder is whole.
-    """
-    siblings = [path.parent / name for name in NEWEST_FIRST]
-    others = [other for other in siblings if other != path and other.is_file()]
-    notes: list[str] = []
-    for candidate in [path, *others]:
-        try:
-            check_whole(candidate)
-        except DamagedCheckpoint as error:
-            notes.append(str(error))
-            continue
-        if notes:
-            notes.append(f"going on from {candidate} instead")
-        return candidate, notes
-    raise DamagedCheckpoint("; ".join(notes))
-
-
-def newest_checkpoint(
-    runs_dir: str, experiment: str, wanted: Mapping[str, str], job: str | None = None
-) -> Path:
-    """The newest checkpoint of the experiment's newest run that was started with these settings.
-
-    Where no run has them all, the newest run's: `check_changes` then says what differs.
-
-    Args:
-        wanted: Setting -> value as text, those that were given.
-        job: Only runs in which this SLURM job has worked count.
-
-    Raises:
-        FileNotFoundError: No run has a checkpoint.
-    """
-    folder = Path(runs_dir, experiment)
-    runs = sorted((path for path in folder.glob("*") if path.is_dir()), reverse=True)
-    if job is not None:
-        runs = [run for run in runs if job in jobs_of(run)]
-    found = []
-    for run in runs:
-        files = [run / "checkpoints" / name for name in NEWEST_FIRST]
-        found += [path for path in files if path.is_file()][:1]
-    if not found:
-        raise FileNotFoundError(
-            f"--resume auto: no run in {folder} has a checkpoint; leave --resume out to start one"
-        )
-    for path in found:
-        stored = stored_settings(path.parent.parent / "config.yaml")
-        if all(same(stored.get(name, value), value) for name, value in wanted.items()):
-            return path
-    return found[0]
-
-
-def same(one: str, other: str) -> bool:
-    """Whether two values mean the same, however a number is written."""
-    try:
-        return one == other or float(one) == float(other)
-    except ValueError:
-        return False
-
-
-def stored_settings(path: Path) -> dict[str, str]:
-    """The settings of a run's config.yaml as text."""
-    if not path.is_file():
-        return {}
-    return {setting.name: setting.value for setting in read_file(str(path))}
 
 
 def unchangeable(given: Sequence[Setting], stored: Mapping[str, Any], checkpoint: str) -> list[str]:
@@ -241,10 +139,7 @@ def check_same_training(
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed.
     """
-    if wrong := misplaced(checkpoint, RESUMABLE):
-        raise ValueError(
-            f"{path} cannot be gone on from: missing or of another type is {', '.join(wrong)}"
-        )
+    check_resumable(path, checkpoint)
     stored, config = checkpoint["description"], description["config"]
     check_place(path, checkpoint.get(KEY) or {}, stored["config"], config)
     rates = None
@@ -291,7 +186,7 @@ def check_changes(
         rates: The learning rate of the next step, before and now.
 
     Raises:
-        ValueError: Something changes what is learnt, and that was not allowed or cannot be.
+        ValueError: Something changes what is learnt, and that was not allowed.
     """
     old, new = flatten(before), flatten(now)
     changed = {n: (old[n], new[n]) for n in new if n in old and old[n] != new[n]}
@@ -314,9 +209,6 @@ def check_changes(
             effect = "other rounding; BatchNorm and dropout go by device"
         table.add_row(name, str(was), str(value), effect)
     console.print(table)
-    refused = [name for name in changed if name in UNCHANGEABLE]
-    if refused:
-        raise ValueError(f"a resumed run cannot change {', '.join(refused)}: start a new one")
     if effective and not allow_changes:
         raise ValueError(
             f"resuming with another {', '.join(effective)} would not be the same training; add "
@@ -347,9 +239,3 @@ def lock_run_folder(folder: Path) -> int:
     except OSError:  # a file system without locks: nothing to refuse by
         pass
     return descriptor
-
-
-def wanted_settings(settings: Sequence[Setting]) -> dict[str, str]:
-    """What was asked for beside --resume itself, as name -> text."""
-    actions = ("resume", "config", "allow_changes", "allow_external_code", "print_config", "debug")
-    return {s.name: s.value for s in settings if s.name not in actions}

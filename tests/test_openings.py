@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cli.configuration import build_data, configure
-from lightning_modules.deployed import load_deployed, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
 from train import main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
@@ -298,6 +299,43 @@ def test_an_epoch_that_ends_within_a_window_is_not_called_exact(
     numbers = [int(row[1]) for row in rows]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] > steps
+
+
+def test_an_older_checkpoint_is_gone_on_from_exactly(tmp_path: Path) -> None:
+    """Earlier versions counted no samples, and their schedules did not name what they watch."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    arguments = {"max_epochs": 2}
+    assert fit(whole, TinyImages, PLATEAU, None, arguments)
+    assert not fit(parts, TinyImages, PLATEAU, 3, arguments)
+    checkpoint = torch.load(parts / "last.ckpt", weights_only=True)
+    del checkpoint["exact_resume"]["samples"], checkpoint["lr_schedulers"][0]["monitor"]
+    torch.save(checkpoint, parts / "last.ckpt")
+    assert fit(parts, TinyImages, PLATEAU, None, arguments)
+    assert_same_run(parts, whole)
+
+
+class PlainLoader(TinyImages):
+    """Torch's own loader, which begins at the first batch only."""
+
+    def train_dataloader(self) -> Any:
+        inputs, targets = self.samples("train")
+        images, *_ = inputs.values()
+        data = TensorDataset(torch.from_numpy(images), torch.from_numpy(targets))
+        return DataLoader(data, batch_size=8)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch if len(batch) == 2 else super().on_after_batch_transfer(batch, 0)
+
+
+def test_a_loader_that_cannot_start_within_an_epoch_begins_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not fit(tmp_path, PlainLoader, WITHOUT_LENGTH, 3, {"max_epochs": 2})
+    assert fit(tmp_path, PlainLoader, WITHOUT_LENGTH, None, {"max_epochs": 2})
+    shown = capsys.readouterr().out
+    assert "has no start_at(batch), so that epoch 1 begins again" in shown
+    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert (last["epoch"], last["global_step"]) == (2, 3 + 12)
 
 
 def test_a_checkpoint_from_elsewhere_brings_its_rows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 from callbacks import CALLBACKS
 from cli.configuration import configure
 from cli.problems import UsageError
-from lightning_modules.deployed import DESCRIPTION_FORMAT
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT
 
 WEIGHTS = "ResNet18_Weights.IMAGENET1K_V1"
 NETWORK = ["--model", "torchvision", "--model.architecture", "resnet18"]
