@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from benchmarks.train_process import run_train
-from cli.newest_checkpoint import NEWEST_FIRST
+from cli.newest_checkpoint import checkpoints_in
 from lightning_modules.checkpoint import read_checkpoint
 
 INTERVAL = 10
@@ -102,10 +102,7 @@ class Runner:
 
     def newest_step(self) -> int | None:
         """Optimizer steps in the newest whole checkpoint."""
-        for name in NEWEST_FIRST:
-            path = self.folder / "checkpoints" / name if self.folder else None
-            if path is None or not path.is_file():
-                continue
+        for path in checkpoints_in(self.folder / "checkpoints") if self.folder else ():
             with contextlib.suppress(ValueError):  # damaged
                 return int(read_checkpoint(path)["global_step"])
         return None

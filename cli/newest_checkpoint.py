@@ -25,13 +25,10 @@ def newest_checkpoint(
         FileNotFoundError: No run has a checkpoint.
     """
     folder = Path(runs_dir, experiment)
-    runs = sorted((path for path in folder.glob("*") if path.is_dir()), reverse=True)
+    runs = sorted((run / "checkpoints" for run in folder.glob("*")), reverse=True)
     if job is not None:
-        runs = [run for run in runs if job in jobs_of(run)]
-    found = []
-    for run in runs:
-        files = [run / "checkpoints" / name for name in NEWEST_FIRST]
-        found += [path for path in files if path.is_file()][:1]
+        runs = [run for run in runs if job in jobs_of(run.parent)]
+    found = [files[0] for run in runs if (files := checkpoints_in(run))]
     if not found:
         raise FileNotFoundError(
             f"--resume auto: no run in {folder} has a checkpoint; leave --resume out to start one"
@@ -41,6 +38,11 @@ def newest_checkpoint(
         if all(same(stored.get(name, value), value) for name, value in wanted.items()):
             return path
     return found[0]
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Those that are there, the newest first."""
+    return [path for name in NEWEST_FIRST if (path := folder / name).is_file()]
 
 
 def same(one: str, other: str) -> bool:
@@ -70,10 +72,8 @@ def whole_checkpoint(path: Path) -> tuple[Path, list[str]]:
     Raises:
         DamagedCheckpoint: None in its folder is whole.
     """
-    siblings = [path.parent / name for name in NEWEST_FIRST]
-    others = [other for other in siblings if other != path and other.is_file()]
     notes: list[str] = []
-    for candidate in [path, *others]:
+    for candidate in dict.fromkeys([path, *checkpoints_in(path.parent)]):
         try:
             check_whole(candidate)
         except DamagedCheckpoint as error:

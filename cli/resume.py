@@ -32,11 +32,16 @@ WITHOUT_EFFECT = frozenset(
         *("num_nodes", "strategy", "data.num_workers", "data.cache_dir", "data.root"),
     ]
 )
+ROUNDING = dict.fromkeys(
+    ("accelerator", "devices", "num_nodes", "strategy"),
+    "other rounding; BatchNorm and dropout go by device",
+)
 LENGTHS = ("max_epochs", "max_steps")
 LENGTHLESS = ("constant", "plateau")  # schedules that do not depend on the length of training
 BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
+Changed = Mapping[str, tuple[Any, Any]]  # setting -> before and now
 JOBS = "slurm_jobs"  # in a run folder: the jobs that have worked in it, one a line
 
 
@@ -141,12 +146,12 @@ def check_same_training(
     """
     check_resumable(path, checkpoint)
     stored, config = checkpoint["description"], description["config"]
-    check_place(path, checkpoint.get(KEY) or {}, stored["config"], config)
-    rates = None
-    if config != stored["config"]:
+    changed = changed_settings(stored["config"], config)
+    check_place(path, checkpoint.get(KEY) or {}, changed)
+    if changed:
         rates = resumed_rate(checkpoint, config, data.train_dataloader())
-    console = Console(quiet=rank_zero_only.rank != 0)  # type: ignore[attr-defined]
-    check_changes(stored["config"], config, allow_changes, console, rates)
+        console = Console(quiet=rank_zero_only.rank != 0)  # type: ignore[attr-defined]
+        check_changes(changed, config["schedule"], allow_changes, console, rates)
     if stored["fingerprint"] != description["fingerprint"] and not allow_changes:
         raise ValueError(
             f"{path} was trained on other data than {config['data']['name']} gives "
@@ -154,26 +159,29 @@ def check_same_training(
         )
 
 
-def check_place(
-    path: str, place: Mapping[str, Any], before: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> Changed:
+    """Settings of two configurations that differ."""
+    old, new = flatten(before), flatten(now)
+    return {n: (old[n], new[n]) for n in new if n in old and old[n] != new[n]}
+
+
+def check_place(path: str, place: Mapping[str, Any], changed: Changed) -> None:
     """Refuses other batches in mid-epoch where a checkpoint counts the batches alone.
 
     Raises:
         ValueError: It is one of an earlier version.
     """
-    old, new = flatten(before), flatten(now)
-    changed = [f"--{name}" for name in BATCHES if old.get(name) != new.get(name)]
-    if changed and place.get("position") and "samples" not in place:
+    batches = [f"--{name}" for name in BATCHES if name in changed]
+    if batches and place.get("position") and "samples" not in place:
         raise ValueError(
             f"{path} was written by an earlier version, and within an epoch that goes on only with "
-            f"the same batches: leave {', '.join(changed)} as before, or start a new run"
+            f"the same batches: leave {', '.join(batches)} as before, or start a new run"
         )
 
 
 def check_changes(
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
+    changed: Changed,
+    schedule: Mapping[str, Any],
     allow_changes: bool,
     console: Console,
     rates: tuple[float, float] | None = None,
@@ -181,33 +189,26 @@ def check_changes(
     """Shows what a resumed run changes.
 
     Args:
-        before: The checkpoint's configuration.
-        now: This run's.
+        changed: Settings, before and now.
+        schedule: Its settings now.
         rates: The learning rate of the next step, before and now.
 
     Raises:
         ValueError: Something changes what is learnt, and that was not allowed.
     """
-    old, new = flatten(before), flatten(now)
-    changed = {n: (old[n], new[n]) for n in new if n in old and old[n] != new[n]}
-    if not changed:
-        return
+    is_lengthless = schedule["name"] in LENGTHLESS and not schedule["warmup"]
+    neutral = WITHOUT_EFFECT.union(LENGTHS if is_lengthless else ())
+    effective = [name for name in changed if not {name, name.partition(".")[0]} & neutral]
+    effects = dict.fromkeys(changed, "none on what is learnt")
+    effects |= dict.fromkeys(effective, "changes the training")
+    if effective and rates and abs(rates[1] - rates[0]) > SMALL_JUMP * rates[0]:
+        cause = next((name for name in LENGTHS if name in effective), effective[0])
+        effects[cause] += f"; the rate jumps from {rates[0]:.2e} to {rates[1]:.2e}"
     table = Table(title="changed on resume", title_justify="left", box=None, pad_edge=False)
     for column in ("setting", "before", "now", "effect"):
         table.add_column(column)
-    is_lengthless = new["schedule.name"] in LENGTHLESS and not new["schedule.warmup"]
-    neutral = WITHOUT_EFFECT.union(LENGTHS if is_lengthless else ())
-    effective = [name for name in changed if not {name, name.partition(".")[0]} & neutral]
-    jumps = rates is not None and abs(rates[1] - rates[0]) > SMALL_JUMP * rates[0]
-    causes = [*(name for name in LENGTHS if name in effective), *effective]
-    cause = causes[0] if jumps and causes else None
     for name, (was, value) in changed.items():
-        effect = "changes the training" if name in effective else "none on what is learnt"
-        if name == cause and rates is not None:
-            effect += f"; the rate jumps from {rates[0]:.2e} to {rates[1]:.2e}"
-        if name in ("accelerator", "devices", "num_nodes", "strategy"):
-            effect = "other rounding; BatchNorm and dropout go by device"
-        table.add_row(name, str(was), str(value), effect)
+        table.add_row(name, str(was), str(value), ROUNDING.get(name, effects[name]))
     console.print(table)
     if effective and not allow_changes:
         raise ValueError(

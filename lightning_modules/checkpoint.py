@@ -22,6 +22,7 @@ STATE_PREFIX = "model."
 CHECKPOINT: dict[str, Any] = {  # for a test, an export or predictions
     "state_dict": dict,  # of the module around the model, whose names begin with STATE_PREFIX
     "description": {  # all that makes the model anew, as train.py writes it
+        "format": int,
         "kind": str,
         "network": {"name": str, "arguments": dict},
         "class_names": list,
@@ -81,15 +82,13 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:  # damaged bytes can fail anywhere in the reader
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
-    description = checkpoint.get("description") if isinstance(checkpoint, dict) else None
-    if not isinstance(description, dict):
-        raise ValueError(f"{path} holds no model description: it was not written by this project")
-    found = description.get("format")
-    if found != DESCRIPTION_FORMAT:
-        raise ValueError(
-            f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
-        )
     check_parts(f"{path} was not written by this project", checkpoint, CHECKPOINT)
+    description = checkpoint["description"]
+    if description["format"] != DESCRIPTION_FORMAT:
+        raise ValueError(
+            f"{path} has description format {description['format']}, this version reads "
+            f"{DESCRIPTION_FORMAT}"
+        )
     check_brought(path, description)
     return checkpoint
 
@@ -118,12 +117,14 @@ def check_resumable(path: str | Path, checkpoint: Mapping[str, Any]) -> None:
     check_parts(f"{path} cannot be gone on from", checkpoint, RESUMED)
 
 
-def check_parts(problem: str, content: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_parts(problem: str, content: object, expected: Mapping[str, Any]) -> None:
     """Compares a checkpoint with one of the tables above.
 
     Raises:
         ValueError: The problem, and the names of all that is missing or of another type.
     """
+    if not isinstance(content, dict):
+        raise ValueError(f"{problem}: it holds a {type(content).__name__}")
     if wrong := list(misplaced(content, expected)):
         raise ValueError(f"{problem}: missing or of another type is {', '.join(wrong)}")
 
