@@ -107,18 +107,19 @@ class ExactResume(pl.Callback):
                 f"start_at(batch), so that epoch {trainer.current_epoch + 1} begins again"
             )
             return
-        window, num_batches = trainer.accumulate_grad_batches, int(trainer.num_training_batches)
-        is_same = samples_before(trainer, position) == samples and position < num_batches
-        batch = position
-        if samples is not None and not (is_same and position % window == 0):
-            batch = matching_position(loader.batch_sampler, samples, num_batches, window)
+        sampler, batch, twice = loader.batch_sampler, position, 0
+        if samples is not None:
+            sampler.set_epoch(trainer.current_epoch)
+            num_batches, window = int(trainer.num_training_batches), trainer.accumulate_grad_batches
+            batch = matching_position(sampler, samples, num_batches, window)
+            twice = samples - sampler.samples_in(0, batch)
+        if batch != position or twice:
             go_on_with(trainer, batch)
-            twice = samples - loader.batch_sampler.samples_in(0, batch)
             trainer.print(
                 f"other batches than before: epoch {trainer.current_epoch + 1} goes on at batch "
                 f"{batch + 1} of {num_batches}; {twice:,} samples come twice"
             )
-        loader.batch_sampler.start_at(batch)
+        sampler.start_at(batch)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

@@ -63,11 +63,12 @@ def loop_state(place: Place, earlier_batches: int, is_manual: bool) -> dict[str,
         is_manual: Whether the module calls its optimizers itself. Lightning logs at a number that
             counts steps, but batches then, whatever the number of optimizers.
     """
+    epoch = place.epoch
     if place.batch == 0:
-        return {EPOCHS: both(ready=place.epoch, done=place.epoch)}
+        return {EPOCHS: {"total": counts(epoch, epoch), "current": counts(epoch, epoch)}}
     logged = earlier_batches + place.batch if is_manual else place.steps
     return {
-        EPOCHS: both(ready=place.epoch + 1, done=place.epoch),
+        EPOCHS: {"total": counts(epoch + 1, epoch), "current": counts(epoch + 1, epoch)},
         BATCHES: batches_done(place.batch, earlier_batches),
         LOGGED: {"_batches_that_stepped": logged - 1},
     }
@@ -75,18 +76,13 @@ def loop_state(place: Place, earlier_batches: int, is_manual: bool) -> dict[str,
 
 def batches_done(batch: int, earlier_batches: int) -> dict[str, Any]:
     """Counters at the end of the batch before that one."""
-    total, current = earlier_batches + batch, batch
-    counts = {
-        name: {"ready": n, "started": n, "processed": n, "completed": n - 1}
-        for name, n in (("total", total), ("current", current))
-    }
-    return counts | {"is_last_batch": False}
+    total, current = (counts(n, n) | {"completed": n - 1} for n in (earlier_batches + batch, batch))
+    return {"total": total, "current": current, "is_last_batch": False}
 
 
-def both(ready: int, done: int) -> dict[str, Any]:
-    """Epochs counted alike in all and in this run."""
-    counts = {"ready": ready, "started": ready, "processed": done, "completed": done}
-    return {"total": dict(counts), "current": dict(counts)}
+def counts(started: int, done: int) -> dict[str, int]:
+    """One counter of Lightning's."""
+    return {"ready": started, "started": started, "processed": done, "completed": done}
 
 
 def write_place(trainer: pl.Trainer, place: Place, checkpoint: dict[str, Any]) -> None:
