@@ -18,10 +18,9 @@ before, for the case that the newest is damaged. A place is epoch:batch, both th
 |                                              |         | it was before                          |
 | it ends within a window                      | none    | best at once if it was that; last      |
 
-What is written without a place resumes inexactly. "At the next step" is where the next window of
-accumulation begins. The last validation that only the end of training has caused is no part of a
-run that goes on later, and one that is killed within it has to hold it again: so the state before
-it waits in a file of its own until it is over.
+Without a place a run resumes inexactly. "At the next step": when the next window begins. The
+validation that only the end of training has caused is no part of a run that goes on later, but one
+that is killed within it holds it again: the state before it waits in a file until it is over.
 """
 
 import math
@@ -33,7 +32,7 @@ from typing import Any, Literal, Protocol
 import pytorch_lightning as pl
 import torch
 
-from callbacks.place import is_validation_due, place_of
+from callbacks.place import Place, is_validation_due, place_of
 
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
@@ -79,6 +78,7 @@ class Checkpointing(pl.Callback):
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
+        self.is_cut = False  # the last epoch, between two steps
         self.is_pending = False  # the state before the last validation waits for its end
         self.saved_step = -1
         self.saved_time = 0.0
@@ -106,10 +106,8 @@ class Checkpointing(pl.Callback):
         """The best checkpoint, or the last one where nothing was validated."""
         if self.folder is None:
             return None
-        for name in ("best.ckpt", "last.ckpt"):
-            if (self.folder / name).is_file():
-                return self.folder / name
-        return None
+        found = (self.folder / name for name in ("best.ckpt", "last.ckpt"))
+        return next(filter(Path.is_file, found), None)
 
     # ---- hooks -------------------------------------------------------------------------
 
@@ -140,7 +138,8 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
+        is_last = trainer.should_stop and self._place(trainer) is not None
+        if is_last and not is_validation_due(trainer):
             self._write(trainer, PENDING)
             self.is_pending = True
 
@@ -161,11 +160,12 @@ class Checkpointing(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
-        if self._is_cut(trainer):
+        self.is_cut = self._place(trainer) is not None
+        if self.is_cut:
             self._save(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not self._is_off(trainer) and not self._is_cut(trainer):
+        if not self._is_off(trainer) and not self.is_cut:
             self._save(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -176,7 +176,7 @@ class Checkpointing(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         """Where no batch came in time; other ranks would be waited for."""
         is_late = isinstance(exception, TimeoutError) and trainer.world_size == 1
-        if is_late and not self._is_off(trainer) and (place := place_of(trainer)) and place.batch:
+        if is_late and (place := self._place(trainer)) and place.batch:
             self._save(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -200,10 +200,9 @@ class Checkpointing(pl.Callback):
             assert self.folder is not None
             self.signals.leave(wanted - STOP, self.folder / "last.ckpt")
 
-    def _is_cut(self, trainer: pl.Trainer) -> bool:
-        """Whether training that ends now leaves an epoch that can be gone on with."""
-        window_is_closed = (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        return window_is_closed and not trainer.is_last_batch and not self._is_off(trainer)
+    def _place(self, trainer: pl.Trainer) -> Place | None:
+        """A place that a run can go on from, where this saves at all."""
+        return None if self._is_off(trainer) else place_of(trainer)
 
     def _is_interval_over(self, trainer: pl.Trainer) -> bool:
         steps, seconds = self.interval
