@@ -38,7 +38,8 @@ class Output(Console):
 
 def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[str, Any]]:
     """The deployed module, built afresh, and the checkpoint's description."""
-    from lightning_modules.deployed import load_deployed, read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
+    from lightning_modules.deployed import load_deployed
 
     checkpoint = read_checkpoint(path)
     return load_deployed(checkpoint, allow_external_code), checkpoint["description"]
@@ -47,7 +48,8 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
     from datamodules import DATAMODULES
-    from lightning_modules.deployed import read_checkpoint, resolve_class
+    from lightning_modules.checkpoint import read_checkpoint
+    from lightning_modules.deployed import resolve_class
 
     description = read_checkpoint(checkpoint)["description"]
     config = description["config"]
@@ -74,7 +76,7 @@ def write_samples_from_data(
     """
     from callbacks.export import write_samples
     from exporters.evaluation import write_reference
-    from lightning_modules.deployed import read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
 
     datamodule = rebuild_datamodule(checkpoint, root, allow_external_code)
     trained_on = read_checkpoint(checkpoint)["description"].get("fingerprint")

@@ -48,7 +48,8 @@ def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
     import torch
 
     from exporters.evaluation import tensor_runner
-    from lightning_modules.deployed import load_deployed, read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
+    from lightning_modules.deployed import load_deployed
 
     if arguments.artifact is not None:
         raise ValueError("--artifact chooses inside a bundle; --model is a checkpoint")

@@ -43,7 +43,7 @@ from cli.trainer import build_trainer
 from datamodules.data_check import check_data
 from datamodules.source_contract import check_source
 from exporters.fit_check import check_export
-from lightning_modules.deployed import read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.finite_differences import check_model
 from lightning_modules.first_batch import check_first_batch
 

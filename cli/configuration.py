@@ -29,6 +29,7 @@ from cli.chosen_classes import (
     show_names,
     without_others,
 )
+from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
 from cli.parsing import (
     Configuration,
     build_parser,
@@ -40,13 +41,7 @@ from cli.parsing import (
 )
 from cli.problems import UsageError
 from cli.ranks import say
-from cli.resume import (
-    missing_data,
-    newest_checkpoint,
-    unchangeable,
-    wanted_settings,
-    whole_checkpoint,
-)
+from cli.resume import missing_data, unchangeable
 from cli.run import Run
 from cli.settings import (
     Setting,
@@ -61,7 +56,7 @@ from cli.settings import (
 from cli.settings_together import check_recorded, check_together
 from cli.slurm import ignore_stray_slurm, slurm_job
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 

@@ -23,7 +23,7 @@ from cli.ranks import is_rank_zero
 from cli.run import Run
 from cli.stop_signals import shortest
 from cli.trainer import build_trainer
-from lightning_modules.deployed import read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
 from lightning_modules.first_non_finite import find_first_non_finite
 

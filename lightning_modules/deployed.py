@@ -1,43 +1,24 @@
 """The deployable module: what trains, what a checkpoint holds and what is exported are this object.
 
 Raw input goes in (uint8 pixels or token ids), logits come out; normalisation lies inside. Knows
-checkpoints and networks, not Lightning, so that a file can be exported or predicted with in a
-process that starts fast.
+networks, not Lightning, so that a checkpoint can be exported or predicted with in a process that
+starts fast.
 
 N batch, C channels, H height, W width, L tokens, K classes.
 """
 
 import importlib
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.checkpoint import STATE_PREFIX
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
-from preprocessing.reader import TOKENIZER, check_files
 
-DESCRIPTION_FORMAT = 1
-STATE_PREFIX = "model."
 PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
-# what a checkpoint must hold at least, whoever wrote it
-CONTENT: dict[str, Any] = {
-    "state_dict": dict,
-    "description": {
-        "kind": str,
-        "network": {"name": str, "arguments": dict},
-        "class_names": list,
-        "input_spec": {"inputs": list},
-        "preprocessing": {"kind": str},
-        "files": dict | None,
-        "normalisation": dict | None,
-        "config": dict,
-    },
-}
 
 
 class DeployedImages(nn.Module):
@@ -125,75 +106,6 @@ def network_class(name: str, allow_external_code: bool = False) -> Callable[...,
         raise ValueError(
             f"network {name!r} is not a torch.nn.Module, nor a function that builds one"
         )
-    return found
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint of this project; only primitives and tensors are accepted.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, holds code, or was not written by this project.
-    """
-    path = Path(path)
-    if not path.is_file():
-        inside = [*path.glob("*.ckpt"), *path.glob("checkpoints/*.ckpt")]  # of a folder
-        hint = f": it is a folder; did you mean {max(inside)}?" if inside else ""
-        raise FileNotFoundError(f"no checkpoint at {path}{hint}")
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a checkpoint of this project, or it is damaged")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} is damaged, or holds objects other than tensors and plain values (refused, "
-            "since loading those can run code)"
-        ) from error
-    except Exception as error:  # damaged bytes can fail anywhere in the reader
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
-    description = checkpoint.get("description") if isinstance(checkpoint, dict) else None
-    if not isinstance(description, dict):
-        raise ValueError(f"{path} holds no model description: it was not written by this project")
-    found = description.get("format")
-    if found != DESCRIPTION_FORMAT:
-        raise ValueError(
-            f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
-        )
-    if wrong := misplaced(checkpoint, CONTENT):
-        raise ValueError(
-            f"{path} was not written by this project: missing or of another type is "
-            f"{', '.join(wrong)}"
-        )
-    check_brought(path, description)
-    return checkpoint
-
-
-def check_brought(path: Path, description: Mapping[str, Any]) -> None:
-    """Refuses files that a checkpoint brings beside its tokenizer.
-
-    Raises:
-        ValueError: With the names.
-    """
-    try:
-        check_files(description["kind"], description["files"] or {})
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from error
-    tokenizer = description["preprocessing"].get("tokenizer")
-    if description["kind"] == "text" and tokenizer != TOKENIZER:
-        raise ValueError(f"{path} names another tokenizer: {tokenizer!r}, not {TOKENIZER!r}")
-
-
-def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Names of what is missing or of another type, with dots."""
-    found = []
-    for name, kind in expected.items():
-        value: Any = content.get(name)
-        is_right = isinstance(value, dict if isinstance(kind, dict) else kind)
-        if name not in content or not is_right:
-            found.append(name)
-        elif isinstance(kind, dict):
-            found += [f"{name}.{inner}" for inner in misplaced(value, kind)]
     return found
 
 

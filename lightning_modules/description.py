@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_modules.deployed import DESCRIPTION_FORMAT
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT
 
 
 def describe(name: str, arguments: Mapping[str, Any], data: Any) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class Schedule(LRScheduler):
         if state_dict.get("monitor", "val/loss") != self.monitor:  # the best was of another metric
             self.best_loss, self.num_bad = math.inf, 0
 
+    @staticmethod
+    def wrote(state_dict: dict[str, Any]) -> bool:
+        """Whether a state is one of this class, and not of a schedule of the user's own."""
+        return set(PROGRESS) <= set(state_dict)
+
     @property
     def is_watching(self) -> bool:
         """Whether a metric has a say in the rate."""

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# An area is a package; `networks`, inside lightning_modules, and what of exporters is copied into
-# every bundle, are areas of their own.
+# An area is a package; `networks`, inside lightning_modules, what of exporters is copied into every
+# bundle, and what callbacks share (they do not know each other) are areas of their own.
 COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
-# what callbacks see of a run, the one thing that they have in common
-CONTRACTS = {PurePosixPath("callbacks", "run_contract.py")}
+# what callbacks share, who do not know each other: what they see of a run, and the place in it
+CONTRACTS = {PurePosixPath("callbacks", name) for name in ("place.py", "run_contract.py")}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
     "callbacks",
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
     "callbacks": {"contracts", "preprocessing"},
-    "contracts": set(),
+    "contracts": {"contracts", "preprocessing"},
     "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
     "networks": {"ops"},
     "datamodules": {"datamodules", "preprocessing"},

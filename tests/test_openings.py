@@ -11,7 +11,8 @@ import torch
 
 from cli.building import build_data
 from cli.configuration import configure
-from lightning_modules.deployed import load_deployed, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
 from train import CALLBACKS, main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]

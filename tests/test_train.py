@@ -17,7 +17,8 @@ from cli.configuration import configure
 from cli.problems import is_message
 from datamodules import DATAMODULES
 from exporters import DEFAULT_FORMATS
-from lightning_modules.deployed import load_deployed, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
 from lightning_modules.networks import NETWORKS
 from tests.datamodules.pictures import save_tree
 from tests.fresh_process import run_script

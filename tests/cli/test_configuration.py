@@ -10,7 +10,7 @@ import yaml
 
 from cli import configuration
 from cli.problems import UsageError
-from lightning_modules.deployed import DESCRIPTION_FORMAT
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT
 from train import CALLBACKS
 
 
