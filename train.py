@@ -85,7 +85,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
         "format": DESCRIPTION_FORMAT,
         "kind": data.kind,
         "network": {"name": name, "arguments": arguments},
-        "class_names": data.class_names,
+        "task": data.task.name,
+        **data.task.values,
         "input_spec": data.input_spec,
         "preprocessing": data.preprocessing,
         "files": data.files,
@@ -101,7 +102,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     settings["activation_checkpointing"] = activation_checkpointing
     loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
-        criterion = build_loss(len(data.class_names), data.train_targets, **loss)
+        criterion = build_loss(data.task.num_outputs, data.train_targets, **loss)
         return Classifier(model, criterion, description, **settings)
 
 

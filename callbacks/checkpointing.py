@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import pytorch_lightning as pl
 import torch
 
+AUTO = "auto"
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
@@ -38,14 +39,15 @@ class Checkpointing(pl.Callback):
 
     Args:
         enabled: Whether to write checkpoints at all.
-        monitor: Metric that decides what is best.
+        monitor: Metric that decides what is best, such as val/loss; auto is the task's main one on
+            the validation data.
         mode: Whether smaller or larger is better; auto knows from the metric.
     """
 
     def __init__(
         self,
         enabled: bool = True,
-        monitor: str = "val/accuracy",
+        monitor: str = "auto",
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
@@ -92,6 +94,8 @@ class Checkpointing(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
+        if self.monitor == AUTO:
+            self.monitor = f"val/{pl_module.task.main_metric}"
         direction = pl_module.check_monitor("checkpoint", self.monitor)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder

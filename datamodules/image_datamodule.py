@@ -35,6 +35,7 @@ from datamodules.samplers import (
     SameBatches,
 )
 from datamodules.splits import SPLITS, stratified_subset
+from tasks.base import Task
 
 MAX_EXPORT_BATCH = 1024
 DEFAULT_VAL_FRACTION = 0.1
@@ -155,6 +156,10 @@ class ImageDataModule(LazyLoading):
         return self.splits.class_names
 
     @property
+    def task(self) -> Task:
+        return self.splits.task
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
         return self.splits.train.shape
@@ -187,7 +192,8 @@ class ImageDataModule(LazyLoading):
             return {"mean": list(self.mean), "std": list(self.std)}
         train = self.splits.train
         if isinstance(train, FileImages):
-            train = train.subset(stratified_subset(train.targets, MEASURED_IMAGES))
+            strata = self.task.strata(train.targets)
+            train = train.subset(stratified_subset(strata, MEASURED_IMAGES))
         counts = np.zeros((self.image_shape[0], 256), dtype=np.int64)
         for images in chunks(train):  # counting levels is exact, and needs no float copy
             counts += np.stack(
@@ -236,16 +242,16 @@ class ImageDataModule(LazyLoading):
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Inputs by name and targets of a split, unaugmented; stratified where limited."""
         chosen = self.splits[split]
-        indices = stratified_subset(chosen.targets, limit)
+        indices = stratified_subset(self.task.strata(chosen.targets), limit)
         return {"images": chosen.read(indices)}, chosen.targets[indices]
 
     # ---- loading -----------------------------------------------------------------------
 
     def _train_sampler(self) -> EpochBatchSampler | SameBatches:
         split = self.splits.train
-        labels = split.targets if self.balanced_sampling else None
+        strata = self.task.strata(split.targets) if self.balanced_sampling else None
         sampler = EpochBatchSampler(
-            len(split), self.batch_size, self.seed, *self._ranks(), labels=labels
+            len(split), self.batch_size, self.seed, *self._ranks(), strata=strata
         )
         return SameBatches(sampler) if self._is_overfitting() else sampler
 

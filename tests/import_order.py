@@ -21,6 +21,7 @@ COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py"
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
+    "tasks",
     "callbacks",
     "lightning_modules",
     "networks",
@@ -33,13 +34,14 @@ BELOW = {
 MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
-    "callbacks": {"preprocessing"},
-    "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
+    "callbacks": {"preprocessing", "tasks"},
+    "lightning_modules": {"lightning_modules", "networks", "preprocessing", "tasks"},
     "networks": {"ops"},
-    "datamodules": {"datamodules", "preprocessing"},
-    "exporters": {"exporters", "runtime", "preprocessing"},
-    "runtime": {"runtime", "preprocessing"},
+    "datamodules": {"datamodules", "preprocessing", "tasks"},
+    "exporters": {"exporters", "runtime", "preprocessing", "tasks"},
+    "runtime": {"runtime", "preprocessing", "tasks"},
     "preprocessing": {"preprocessing"},
+    "tasks": {"tasks"},
     "ops": {"ops"},
     "benchmarks": BELOW | {"benchmarks", "cli", "entry"},
     "tests": BELOW | {"tests", "cli", "entry"},
@@ -49,6 +51,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 BUNDLE_NEEDS = {"numpy", "PIL", "tokenizers", "onnxruntime"}
 # Their __init__.py is read for names, by every start and by --help.
 LIGHT = {"callbacks", "lightning_modules", "networks", "datamodules", "exporters", "cli", "ops"}
+LIGHT |= {"tasks"}
+COPIED_AREAS = ("runtime", "preprocessing", "tasks")  # into bundles
 # What costs seconds to import or is optional: imported where it is used.
 HEAVY = {"matplotlib", "onnx", "onnxruntime", "onnxscript", "tensorboard", "torchao", "wandb"}
 # What train.py loads when it starts, or by a name that a flag gives.
@@ -186,11 +190,7 @@ def package_violations(root: Path) -> list[str]:
             if path.name == "__init__.py" and area(path) in LIGHT and not imported.lazy:
                 found.append(f"{place}; this __init__.py is a plain dict or empty")
             ours = file_of(root, imported.name) is not None
-            if (
-                area(path) in ("runtime", "preprocessing")
-                and package not in BUNDLE_NEEDS
-                and not ours
-            ):
+            if area(path) in COPIED_AREAS and package not in BUNDLE_NEEDS and not ours:
                 found.append(f"{place}; a bundle has only {', '.join(sorted(BUNDLE_NEEDS))}")
     return found
 

@@ -18,9 +18,10 @@ from callbacks.learning_curves import LearningCurves
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.test_report import TestReport
-from lightning_modules import metrics, outcome_buffer
+from lightning_modules import outcome_buffer
 from lightning_modules.deployed import load_deployed
-from lightning_modules.outcomes import Outcomes
+from tasks import single_label_metrics as metrics
+from tasks.single_label_outcomes import Outcomes
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
@@ -181,7 +182,7 @@ def test_scores_that_are_too_many_are_said_before_training(
     monkeypatch.setattr(outcome_buffer, "MAX_SCORES", 15 * 3 - 1)
     model = tiny_classifier(data)
     tiny_trainer(tmp_path, max_epochs=2).fit(model, datamodule=data)
-    text = r"15 samples x 3 classes \(at most 44 scores are kept\)"
+    text = r"15 samples x 3 outputs \(at most 44 scores are kept\)"
     assert len(re.findall(f"without val/auroc: {text}", capsys.readouterr().out)) == 1
     assert "auroc" not in model.reports["val"].scalars
     stopping = EarlyStopping(monitor="val/auroc")

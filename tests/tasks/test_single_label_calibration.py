@@ -6,15 +6,15 @@ import torch
 from sklearn.metrics import precision_recall_fscore_support
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from exporters.calibration import (
+from tasks.single_label_calibration import (
     NUM_BINS,
     calibrate,
     calibration_error,
-    class_scores,
     log_loss,
+    softmax,
     temperature,
 )
-from exporters.runtime import softmax
+from tasks.single_label_report import class_scores
 
 
 def sampled(true: float, num_samples: int = 20_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
