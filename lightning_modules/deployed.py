@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
 from preprocessing.reader import TOKENIZER, check_files
+from tasks.base import build_task
 
 DESCRIPTION_FORMAT = 1
 STATE_PREFIX = "model."
@@ -30,7 +31,6 @@ CONTENT: dict[str, Any] = {
     "description": {
         "kind": str,
         "network": {"name": str, "arguments": dict},
-        "class_names": list,
         "input_spec": {"inputs": list},
         "preprocessing": {"kind": str},
         "files": dict | None,
@@ -170,11 +170,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def check_brought(path: Path, description: Mapping[str, Any]) -> None:
-    """Refuses files that a checkpoint brings beside its tokenizer.
+    """Refuses files that a checkpoint brings beside its tokenizer, and a task that is none.
 
     Raises:
         ValueError: With the names.
     """
+    try:
+        build_task(description)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     try:
         check_files(description["kind"], description["files"] or {})
     except ValueError as error:

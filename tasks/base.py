@@ -154,7 +154,7 @@ def build_task(values: Mapping[str, Any]) -> Task:
         ValueError: There is no such task, or it lacks a value.
     """
     name = values.get("task", DEFAULT_TASK)
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise ValueError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
     module, _, found = TASKS[name].rpartition(".")
     task: type[Task] = getattr(importlib.import_module(module), found)
