@@ -227,7 +227,7 @@ class ImageDataModule(LazyLoading):
     def network_arguments(self) -> dict[str, Any]:
         channels, height, width = self.image_shape
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "in_channels": channels,
             "image_size": (height, width),
         }
@@ -283,7 +283,7 @@ class ImageDataModule(LazyLoading):
             return batch
         images, targets, bits = batch
         draws = bits.view(torch.float32)
-        return self.batch_augmentation(images, targets, draws, len(self.class_names))
+        return self.batch_augmentation(images, targets, draws, self.task.num_outputs)
 
     def describe_sample(self, dataset: ImageDataset, row: int) -> str:
         split = dataset.split

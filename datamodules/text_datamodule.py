@@ -256,7 +256,7 @@ class TextDataModule(LazyLoading):
 
     def network_arguments(self) -> dict[str, Any]:
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "vocab_size": self.corpus.vocab_size,
             "max_length": self.max_length,
         }

@@ -197,11 +197,16 @@ def single_label_outcomes(logits: Tensor, targets: Tensor, losses: Tensor) -> di
         packed += (likeliest == targets[:, None]).any(dim=1)
     else:
         packed += 1
-    columns = {"target": targets, "prediction": packed, "confidence": confidences}
-    return columns | {"loss": losses.detach(), "scores": probabilities}
+    return {
+        "target": targets,
+        "prediction": packed,
+        "confidence": confidences,
+        "loss": losses,
+        "scores": probabilities,
+    }
 
 
-# by the name of the task; the logits as the network gives them, with or without a gradient
+# by the name of the task; what goes in is detached
 OUTCOMES: dict[str, Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]] = {
     "single_label": single_label_outcomes,
 }

@@ -30,7 +30,7 @@ class OutcomeBuffer:
     def __init__(self, row: np.dtype, num_outputs: int, keeps_scores: bool = False) -> None:
         self.row = row
         self.names: tuple[str, ...] = row.names or ()
-        self.is_float = [row[name].kind == "f" for name in self.names]
+        self.fields = [(i, name, row[name].kind == "f") for i, name in enumerate(self.names)]
         self.num_outputs = num_outputs
         self.keeps_scores = keeps_scores
         self.reset()
@@ -67,7 +67,7 @@ class OutcomeBuffer:
         first = columns[self.names[0]]
         rows = self._free_rows(len(first), first.device)
         as_floats = rows.view(torch.float32)
-        for index, (name, is_float) in enumerate(zip(self.names, self.is_float, strict=True)):
+        for index, name, is_float in self.fields:
             (as_floats if is_float else rows)[index].copy_(columns[name])
         if self.keeps_scores:
             self.scores.append(columns["scores"].to("cpu", non_blocking=True))
