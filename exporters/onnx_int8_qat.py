@@ -135,4 +135,4 @@ def validate(student: nn.Module, job: ExportJob) -> dict[str, float | None]:
         return {name: None}
     inputs = {name: job.validation[name] for name in job.spec.names}
     outputs = run_all(tensor_runner(student, job.spec.names), inputs)
-    return {name: 100 * task.score(outputs, job.validation["targets"])}
+    return {name: 100 * task.evaluate(outputs, job.validation["targets"])[task.main_metric]}

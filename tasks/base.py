@@ -59,6 +59,8 @@ class Task(Protocol):
     main_metric: str  # what decides about the best checkpoint, the gate and a bundle's scores
     row: np.dtype  # fields of 4 bytes, one of them "loss": what is kept of a sample in training
     prediction_columns: list[str]  # of `prediction_rows`
+    smaller_is_better: set[str]  # metrics that fall with a better model
+    needs_scores: set[str]  # metrics of an evaluation's scores [M,K], which are kept where they fit
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Task":
@@ -82,35 +84,18 @@ class Task(Protocol):
     def metrics(self) -> Mapping[str, Callable[[Any], float]]:
         """Functions of the table of outcomes, by name."""
 
-    @property
-    def smaller_is_better(self) -> set[str]:
-        """Metrics that fall with a better model."""
-
-    @property
-    def needs_scores(self) -> set[str]:
-        """Metrics of the scores [M,K] of an evaluation, which are kept where they fit."""
-
     def outcomes(self, rows: np.ndarray, scores: np.ndarray | None) -> Any:
         """Structured `row` [M] in canonical order, float32 [M,K] or None -> the table."""
 
     # ---- decisions ---------------------------------------------------------------------
 
-    def decisions(self, outputs: np.ndarray) -> np.ndarray:
-        """Outputs [N,K] -> what each stands for, [N,...]."""
-
-    def same_decision(self, outputs: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        """Outputs [N,K] and the checkpoint's -> bool [N]."""
-
-    def score(self, outputs: np.ndarray, targets: np.ndarray) -> float:
-        """The main metric of outputs [M,K], in 0..1."""
-
     def evaluate(self, outputs: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
-        """What a manifest says of the checkpoint: its score, by the metric's name, and more."""
+        """What a manifest says of outputs [M,K]: the main metric by its name, in 0..1, and more."""
 
     def compare(
         self, outputs: np.ndarray, reference: np.ndarray, targets: np.ndarray
     ) -> Comparison:
-        """A file's outputs [M,K] with the checkpoint's."""
+        """A file's outputs [M,K] with the checkpoint's: are decisions the same, is the score?"""
 
     def calibrate(self, outputs: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
         """Finds the temperature that makes probabilities mean what they say.

@@ -34,6 +34,8 @@ class SingleLabel:
     main_metric = "accuracy"
     row = ROW
     prediction_columns = ["true", "predicted", "probability"]
+    smaller_is_better = metrics.SMALLER_IS_BETTER
+    needs_scores = metrics.NEEDS_SCORES
 
     def __init__(self, class_names: Sequence[str]) -> None:
         self.class_names = list(class_names)
@@ -85,50 +87,33 @@ class SingleLabel:
         left_out = metrics.TOP_K_ACCURACY if self.num_outputs <= TOP_K else None
         return {name: metric for name, metric in metrics.METRICS.items() if name != left_out}
 
-    @property
-    def smaller_is_better(self) -> set[str]:
-        return metrics.SMALLER_IS_BETTER
-
-    @property
-    def needs_scores(self) -> set[str]:
-        return metrics.NEEDS_SCORES
-
     def outcomes(self, rows: np.ndarray, scores: np.ndarray | None) -> Outcomes:
         return Outcomes.from_rows(rows, self.num_outputs, scores)
 
     # ---- decisions ---------------------------------------------------------------------
 
-    def decisions(self, outputs: np.ndarray) -> np.ndarray:
-        """Logits [N,K] -> the likeliest class, int64 [N]."""
-        return outputs.argmax(axis=1)
-
-    def same_decision(self, outputs: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        return self.decisions(outputs) == self.decisions(reference)
-
-    def score(self, outputs: np.ndarray, targets: np.ndarray) -> float:
-        """Accuracy."""
-        return float((self.decisions(outputs) == targets).mean())
-
     def evaluate(self, outputs: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
         """Accuracy, and the scores of each class."""
-        classes = words.class_scores(self.decisions(outputs), targets, self.num_outputs)
-        return {"accuracy": self.score(outputs, targets), "classes": classes}
+        rows = np.zeros(len(targets), ROW)
+        rows["target"], rows["prediction"] = targets, 2 * outputs.argmax(axis=1)
+        outcomes = self.outcomes(rows, None)
+        return {"accuracy": metrics.accuracy(outcomes), "classes": words.class_scores(outcomes)}
 
     def compare(
         self, outputs: np.ndarray, reference: np.ndarray, targets: np.ndarray
     ) -> Comparison:
         """Classes and accuracy, sample by sample."""
-        same = self.same_decision(outputs, reference)
+        found, expected = outputs.argmax(axis=1), reference.argmax(axis=1)
         ordered = np.sort(reference.astype(np.float64), axis=1)
         clear = ordered[:, -1] - ordered[:, -2] > CLEAR_MARGIN
-        right, expected = (self.decisions(x) == targets for x in (outputs, reference))
+        right, was_right = found == targets, expected == targets
         return paired(
-            lost=int((expected & ~right).sum()),
-            won=int((right & ~expected).sum()),
+            lost=int((was_right & ~right).sum()),
+            won=int((right & ~was_right).sum()),
             total=len(targets),
             score=100 * int(right.sum()) / len(targets),
-            agreement=float(100 * same.mean()),
-            flipped=int((~same & clear).sum()),
+            agreement=float(100 * (found == expected).mean()),
+            flipped=int(((found != expected) & clear).sum()),
         )
 
     def calibrate(self, outputs: np.ndarray, targets: np.ndarray) -> dict[str, Any]:

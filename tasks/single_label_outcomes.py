@@ -84,6 +84,11 @@ class Outcomes:
         """float64 [K]: 2 TP / (2 TP + FP + FN)."""
         return _ratio(2 * self.true_positives, self.support + self.predicted)
 
+    def class_figures(self) -> list[tuple[float, float, float, int]]:
+        """Precision, recall, F1 and samples of each class."""
+        columns = self.precision, self.recall, self.f1, self.support
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The confusion matrix without its zeros: true class, predicted class, samples; int64."""
         keys = self.targets.astype(np.int64) * self.num_classes + self.predictions

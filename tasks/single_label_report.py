@@ -38,15 +38,14 @@ def report_values(report: Report, class_names: Sequence[str]) -> dict[str, Any]:
     """The report as plain values."""
     outcomes, num_classes = report.outcomes, len(class_names)
     shown = lowest_f1(outcomes, MAX_LISTED_CLASSES)
-    columns = (outcomes.precision, outcomes.recall, outcomes.f1, outcomes.support)
-    rows = zip(shown.tolist(), *(column[shown].tolist() for column in columns), strict=True)
+    figures = outcomes.class_figures()
     values = {
         "num_samples": outcomes.num_samples,
         **report.scalars,
         "num_classes": num_classes,
         "classes": [
-            {"name": class_names[i], "precision": p, "recall": r, "f1": f, "support": s}
-            for i, p, r, f, s in rows
+            {"name": class_names[i], **dict(zip((*IN_TABLE, "support"), figures[i], strict=True))}
+            for i in shown
         ],
         "most_confused": [
             {"true": class_names[t], "predicted": class_names[p], "samples": n}
@@ -70,14 +69,14 @@ def table(report: Report, class_names: Sequence[str]) -> Table:
     """A row a class (the worst ones where there are very many), then the totals."""
     outcomes = report.outcomes
     shown = lowest_f1(outcomes, MAX_TABLE_CLASSES)
-    figures = np.stack([outcomes.precision, outcomes.recall, outcomes.f1], axis=1)  # [K,3]
+    figures = outcomes.class_figures()
     is_part = len(shown) < len(class_names)
     macro = (f"{report.scalars[name]:.4f}" for name in IN_TABLE)
     confused = outcomes.confused(MAX_PRINTED_PAIRS)
     return Table(
         ["class", "precision", "recall", "F1", "samples"],
         [
-            [class_names[i], *(f"{value:.4f}" for value in figures[i]), str(outcomes.support[i])]
+            [class_names[i], *(f"{value:.4f}" for value in figures[i][:3]), str(figures[i][3])]
             for i in shown
         ],
         ["macro mean", *macro, str(outcomes.num_samples)],
@@ -103,20 +102,10 @@ def confusion_table(outcomes: Outcomes, class_names: Sequence[str]) -> Table:
 # ---- a bundle -----------------------------------------------------------------------------
 
 
-def class_scores(predicted: np.ndarray, targets: np.ndarray, num_classes: int) -> list[dict]:
+def class_scores(outcomes: Outcomes) -> list[dict[str, Any]]:
     """Precision, recall, F1 and samples of each class; what has no samples scores 0."""
-    right = np.bincount(targets[predicted == targets], minlength=num_classes)
-    chosen = np.bincount(predicted, minlength=num_classes)
-    samples = np.bincount(targets, minlength=num_classes)
-    return [
-        {
-            "precision": float(right[k] / max(1, chosen[k])),
-            "recall": float(right[k] / max(1, samples[k])),
-            "f1": float(2 * right[k] / max(1, chosen[k] + samples[k])),
-            "samples": int(samples[k]),
-        }
-        for k in range(num_classes)
-    ]
+    names = (*IN_TABLE, "samples")
+    return [dict(zip(names, figures, strict=True)) for figures in outcomes.class_figures()]
 
 
 def card(class_names: Sequence[str], evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -138,10 +127,7 @@ def card(class_names: Sequence[str], evaluation: Mapping[str, Any] | None) -> di
     if evaluation is None:
         return found
     scores = list(zip(class_names, evaluation["classes"], strict=True))[:MAX_CARD_CLASSES]
-    rows = [
-        [name, *(f"{c[key]:.4f}" for key in ("precision", "recall", "f1")), c["samples"]]
-        for name, c in scores
-    ]
+    rows = [[name, *(f"{c[key]:.4f}" for key in IN_TABLE), c["samples"]] for name, c in scores]
     if few := sum(c["samples"] < FEW_SAMPLES for c in evaluation["classes"]):
         found["thin"] = (
             f"\n- {few} classes have fewer than {FEW_SAMPLES} samples there: their scores say "

@@ -21,6 +21,7 @@ from callbacks.test_report import TestReport
 from lightning_modules import outcome_buffer
 from lightning_modules.deployed import load_deployed
 from tasks import single_label_metrics as metrics
+from tasks.single_label import SingleLabel
 from tasks.single_label_outcomes import Outcomes
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
@@ -135,7 +136,7 @@ def test_a_metric_of_a_fork_is_one_function_and_one_line(
 ) -> None:
     """A name for every monitor, and in the progress line, the table, the plots and the report."""
     monkeypatch.setitem(metrics.METRICS, "sure", share_of_sure)
-    monkeypatch.setattr(metrics, "SMALLER_IS_BETTER", metrics.SMALLER_IS_BETTER | {"sure"})
+    monkeypatch.setattr(SingleLabel, "smaller_is_better", metrics.SMALLER_IS_BETTER | {"sure"})
     data, stopping = TinyImages(), EarlyStopping(monitor="val/sure", patience=9)
     checkpointing = Checkpointing(monitor="val/sure")
     checkpointing.bind(tmp_path)
