@@ -24,6 +24,7 @@ from exporters.export_flags import export_parser, parse_arguments
 from exporters.format_choice import QAT, choose
 from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
+from tasks.base import build_task
 
 VALIDATION = "validation.npz"
 
@@ -48,6 +49,7 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
     from datamodules import DATAMODULES
+    from datamodules.source_contract import check_source
     from lightning_modules.checkpoint import read_checkpoint
     from lightning_modules.deployed import resolve_class
 
@@ -61,8 +63,9 @@ def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: 
     datamodule: Any = resolve_class(DATAMODULES.get(name, name), allow_external_code)(**settings)
     datamodule.prepare_data()
     datamodule.setup("fit")
-    if datamodule.class_names != description["class_names"]:
-        raise ValueError(f"the data in {settings['root']} have other classes than the checkpoint")
+    check_source(datamodule)
+    if datamodule.task != build_task(description):
+        raise ValueError(f"the data in {settings['root']} have other targets than the checkpoint")
     return datamodule
 
 

@@ -35,6 +35,7 @@ import torch
 from callbacks.place import Place, is_validation_due, place_of
 from callbacks.run_contract import Run
 
+AUTO = "auto"
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
@@ -51,7 +52,8 @@ class Checkpointing(pl.Callback):
         checkpoint_every: Optimizer steps, or a time such as 30s, 5min or 1h, between two
             checkpoints; one is also written at the start of every epoch.
         enabled: Whether to write checkpoints at all.
-        monitor: Metric that decides what is best.
+        monitor: Metric that decides what is best, such as val/loss; auto is the task's main one on
+            the validation data.
         mode: Whether smaller or larger is better; auto knows from the metric.
 
     Raises:
@@ -63,7 +65,7 @@ class Checkpointing(pl.Callback):
         run: Run,
         checkpoint_every: str = "5min",
         enabled: bool = True,
-        monitor: str = "val/accuracy",
+        monitor: str = "auto",
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
@@ -92,6 +94,8 @@ class Checkpointing(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
+        if self.monitor == AUTO:
+            self.monitor = f"val/{pl_module.task.main_metric}"
         direction = pl_module.check_monitor("checkpoint", self.monitor)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder

@@ -48,7 +48,7 @@ class Export(pl.Callback):
         enabled: Whether to export at all.
         formats: Names divided by commas, or default, all, fp32, int8. A format that is given here
             by its name and fails makes the exit code 3; of a group what can be made here is made.
-        max_drop: Points of validation accuracy that INT8 may lose.
+        max_drop: Points of the main score on the validation data that INT8 may lose.
         max_drop_fp32: Likewise for float32 formats.
         min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
         fail_if_slower: INT8 that is slower than FP32 in the same runtime, or not timed, fails.

@@ -68,7 +68,7 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     settings["activation_checkpointing"] = activation_checkpointing
     loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
-        criterion = build_loss(len(data.class_names), data.train_targets, **loss)
+        criterion = build_loss(data.task.num_outputs, data.train_targets, **loss)
         return Classifier(model, criterion, description, **settings)
 
 

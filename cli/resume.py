@@ -18,6 +18,7 @@ from cli.resumed_rate import resumed_rate
 from cli.settings import Setting, flatten, last_value
 from lightning_modules.checkpoint import check_resumable
 from lightning_modules.deployed import check_weights
+from tasks.base import build_task
 
 # settings and groups that decide where and how something runs or is shown, not what is learnt
 WITHOUT_EFFECT = frozenset(
@@ -81,17 +82,22 @@ def check_same_model(
         ValueError: What differs.
     """
     stored, description = checkpoint["description"], model.description
-    for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
-        if stored[key] != description[key]:
-            raise ValueError(
-                f"{path} was trained with {name} {stored[key]}, but this run has {description[key]}"
-            )
+    facts = [(d["network"], d["kind"], *task_of(d)) for d in (stored, description)]
+    for name, before, now in zip(("network", "kind", "task", "targets"), *facts, strict=True):
+        if before != now:
+            raise ValueError(f"{path} was trained with {name} {before}, but this run has {now}")
     check_weights(model, checkpoint["state_dict"], stored["network"]["name"])
     if (changed := other_inputs(stored, description)) and not allow_changes:
         raise ValueError(
             f"{path} learned from inputs that were made in another way than this data gives now: "
             f"{'; '.join(changed)}; give the data and the --data flags that it was trained with"
         )
+
+
+def task_of(description: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and plain values."""
+    task = build_task(description)
+    return task.name, task.values
 
 
 def other_inputs(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

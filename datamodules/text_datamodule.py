@@ -26,6 +26,8 @@ from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_readers import TextSource
 from datamodules.word_vectors import initialise_embedding, read_word_vectors
 from preprocessing.text import TextTokenizer, padded_batch
+from tasks.base import Task
+from tasks.single_label import SingleLabel
 
 MAX_EXPORT_BATCH = 1024
 MEASURED_BATCHES = 1000  # the padding share is reported for this many
@@ -171,6 +173,10 @@ class TextDataModule(LazyLoading):
         return self.corpus.class_names
 
     @property
+    def task(self) -> Task:
+        return SingleLabel(self.class_names)
+
+    @property
     def fingerprint(self) -> str:
         return self.corpus.fingerprint
 
@@ -238,7 +244,7 @@ class TextDataModule(LazyLoading):
 
     def network_arguments(self) -> dict[str, Any]:
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "vocab_size": self.corpus.vocab_size,
             "max_length": self.max_length,
         }
@@ -267,7 +273,7 @@ class TextDataModule(LazyLoading):
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Inputs by name and targets of a split; stratified where limited."""
         chosen = self.corpus.splits[split]
-        rows = stratified_subset(chosen.targets, limit)
+        rows = stratified_subset(self.task.strata(chosen.targets), limit)
         tokens, lengths = padded_batch(chosen.ids, chosen.offsets, rows)
         return {"tokens": tokens, "lengths": lengths}, chosen.targets[rows]
 

@@ -88,7 +88,7 @@ def export_parser(description: str) -> argparse.ArgumentParser:
     limits = Limits()
     percent = partial(number, 0, 100)
     add("--max_drop", type=percent, default=limits.max_drop,
-        help="points of accuracy INT8 may lose")  # fmt: skip
+        help="points of the main score INT8 may lose")  # fmt: skip
     add("--max_drop_fp32", type=percent, default=limits.max_drop_fp32, help="likewise for FP32")
     add("--min_agreement", type=percent, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.reader import TOKENIZER, check_files
+from tasks.base import build_task
 
 DESCRIPTION_FORMAT = 1
 STATE_PREFIX = "model."
@@ -25,7 +26,6 @@ CHECKPOINT: dict[str, Any] = {  # for a test, an export or predictions
         "format": int,
         "kind": str,
         "network": {"name": str, "arguments": dict},
-        "class_names": list,
         "input_spec": {"inputs": list},
         "preprocessing": {"kind": str},
         "files": dict | None,  # name -> text, of the tokenizer
@@ -143,11 +143,15 @@ def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
 
 
 def check_brought(path: Path, description: Mapping[str, Any]) -> None:
-    """Refuses files that a checkpoint brings beside its tokenizer.
+    """Refuses files that a checkpoint brings beside its tokenizer, and a task that is none.
 
     Raises:
         ValueError: With the names.
     """
+    try:
+        build_task(description)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     try:
         check_files(description["kind"], description["files"] or {})
     except ValueError as error:

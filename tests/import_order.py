@@ -23,6 +23,7 @@ COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
 CONTRACTS = {PurePosixPath("callbacks", name) for name in ("place.py", "run_contract.py")}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
+    "tasks",
     "callbacks",
     "contracts",
     "lightning_modules",
@@ -36,14 +37,15 @@ BELOW = {
 MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
-    "callbacks": {"contracts", "preprocessing"},
-    "contracts": {"contracts", "preprocessing"},
-    "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
+    "callbacks": {"contracts", "preprocessing", "tasks"},
+    "contracts": {"contracts", "preprocessing", "tasks"},
+    "lightning_modules": {"lightning_modules", "networks", "preprocessing", "tasks"},
     "networks": {"ops"},
-    "datamodules": {"datamodules", "preprocessing"},
-    "exporters": {"exporters", "runtime", "preprocessing"},
-    "runtime": {"runtime", "preprocessing"},
+    "datamodules": {"datamodules", "preprocessing", "tasks"},
+    "exporters": {"exporters", "runtime", "preprocessing", "tasks"},
+    "runtime": {"runtime", "preprocessing", "tasks"},
     "preprocessing": {"preprocessing"},
+    "tasks": {"tasks"},
     "ops": {"ops"},
     "benchmarks": BELOW | {"benchmarks", "cli", "entry"},
     "tests": BELOW | {"tests", "cli", "entry"},
@@ -53,6 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 BUNDLE_NEEDS = {"numpy", "PIL", "tokenizers", "onnxruntime"}
 # Their __init__.py is read for names, by every start and by --help.
 LIGHT = {"callbacks", "lightning_modules", "networks", "datamodules", "exporters", "cli", "ops"}
+LIGHT |= {"tasks"}
+COPIED_AREAS = ("runtime", "preprocessing", "tasks")  # into bundles
 # What costs seconds to import or is optional: imported where it is used.
 HEAVY = {"matplotlib", "onnx", "onnxruntime", "onnxscript", "tensorboard", "torchao", "wandb"}
 # What train.py loads when it starts, or by a name that a flag gives.
@@ -192,11 +196,7 @@ def package_violations(root: Path) -> list[str]:
             if path.name == "__init__.py" and area(path) in LIGHT and not imported.lazy:
                 found.append(f"{place}; this __init__.py is a plain dict or empty")
             ours = file_of(root, imported.name) is not None
-            if (
-                area(path) in ("runtime", "preprocessing")
-                and package not in BUNDLE_NEEDS
-                and not ours
-            ):
+            if area(path) in COPIED_AREAS and package not in BUNDLE_NEEDS and not ours:
                 found.append(f"{place}; a bundle has only {', '.join(sorted(BUNDLE_NEEDS))}")
     return found
 

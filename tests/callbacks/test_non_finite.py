@@ -12,6 +12,7 @@ from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.non_finite import NonFinite, NonFiniteError, are_finite, safer_precision
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tasks.single_label import SingleLabel
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
@@ -63,7 +64,8 @@ def test_one_rank_stops_all() -> None:
     )
     state = {"current_epoch": 0, "global_step": 5, "scaler": None, "precision": "32-true"}
     trainer: Any = SimpleNamespace(strategy=strategy, **state)
-    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=OutcomeBuffer(2))
+    buffer = OutcomeBuffer(SingleLabel.row, 2)
+    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=buffer)
     with pytest.raises(NonFiniteError):
         NonFinite().look(trainer, module)
     assert decisions == [(False, False)]

@@ -15,8 +15,10 @@ import torch
 
 from callbacks import wandb_report
 from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
-from lightning_modules import metrics
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tasks import outcomes
+from tasks.single_label import SingleLabel
 from tests.exporters.small_manifest import make_bundle
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
@@ -86,11 +88,12 @@ def test_predictions_and_confusion_matrix_are_logged(report: WandbReport, tmp_pa
 
 def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
     targets, predictions = torch.tensor([0, 0, 7, 150]), torch.tensor([9, 9, 8, 150])
-    buffer = OutcomeBuffer(200)
-    buffer.add(torch.nn.functional.one_hot(predictions, 200).float(), targets, torch.ones(4))
-    found = metrics.report(buffer.collect(torch.device("cpu")))
-    names = [f"class {index}" for index in range(200)]
-    module: Any = SimpleNamespace(reports={"test": found}, class_names=names)
+    task = SingleLabel([f"class {index}" for index in range(200)])
+    buffer = OutcomeBuffer(task.row, 200)
+    logits = torch.nn.functional.one_hot(predictions, 200).float()
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(4)))
+    found = outcomes.report(task, *buffer.collect(torch.device("cpu")))
+    module: Any = SimpleNamespace(reports={"test": found}, task=task)
     report.on_test_end(SimpleNamespace(), module)  # type: ignore[arg-type]
     table = report.run.logged["test/confusion_matrix"]
     assert table.columns == ["true class", "predicted class", "samples"]

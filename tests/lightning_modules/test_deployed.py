@@ -102,7 +102,7 @@ def test_class_paths_stay_inside_the_project() -> None:
     with pytest.raises(ValueError, match="is not a class"):
         resolve_class("lightning_modules.networks.small_cnn.conv_stage")
     with pytest.raises(ValueError, match=r"is not a torch\.nn\.Module"):
-        network_class("lightning_modules.metrics.Report")
+        network_class("lightning_modules.optimizers.FALLBACK_LR")
 
 
 def test_too_small_images_are_refused() -> None:

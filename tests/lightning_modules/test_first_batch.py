@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lightning_modules.deployed import DeployedImages, DeployedText
 from lightning_modules.first_batch import check_first_batch, described
 from lightning_modules.losses import SampleLoss
+from tasks.single_label import SingleLabel
 
 CPU = SingleDeviceStrategy(torch.device("cpu"))
 IMAGES = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4) % 3
@@ -37,8 +38,22 @@ def module_of(network: nn.Module, kind: str = "image") -> Any:
         model=deployed,
         criterion=SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none")),
         description=description,
-        class_names=["a", "b", "c"],
+        task=SingleLabel(["a", "b", "c"]),
     )
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (torch.tensor([0, 1, 3, -1]), r"label 3 in row 2 lies outside 0\.\.2 \(2 such rows\)"),
+        (torch.zeros(4), r"targets are float32 \[4\], expected integers \[4\]"),
+        (torch.zeros(4, 1).long(), r"targets are int64 \[4, 1\], expected integers \[4\]"),
+    ],
+)
+def test_a_target_that_is_none_of_the_task(targets: Tensor, message: str) -> None:
+    module = module_of(Answers(lambda x, _: x))
+    with pytest.raises(ValueError, match=rf"example_batch\(\): {message}"):
+        check_first_batch(module, (IMAGES[0], targets), CPU)
 
 
 @pytest.mark.parametrize(
