@@ -141,8 +141,8 @@ class Run:
         self.exit_code = 2 if isinstance(error, UsageError) else 1
         report = report_of(error, self._with_traces)
         first = self._errors.share(report, self.exit_code)
-        if not is_rank_zero():
-            if first is not None or starter_ends(launched=PATIENCE):
+        if not is_rank_zero():  # which should end first
+            if starter_ends(launched=0 if first else PATIENCE) or first:
                 return True
         elif first is not None and first.text != report:
             self.exit_code = first.code
