@@ -37,10 +37,14 @@ def say(*lines: str | None) -> None:
         print(*(f"{line}\n" for line in lines if line), sep="", end="", flush=True)
 
 
-def starter_ends(patience: float = PATIENCE) -> bool:
-    """Waits, on a rank that Lightning started, for the process that started it; whether it ends."""
-    end = time.monotonic() + patience
-    while str(PARENT) == STARTED_BY and time.monotonic() < end:
+def starter_ends(launched: float = 0.0) -> bool:
+    """Waits for the process that started this one, which is rank 0 or a launcher; whether it ends.
+
+    Args:
+        launched: Seconds to wait where it is a launcher, such as torchrun, which ends its ranks.
+    """
+    end = time.monotonic() + (PATIENCE if str(PARENT) == STARTED_BY else launched)
+    while time.monotonic() < end:
         if os.getppid() != PARENT:
             return True
         time.sleep(0.05)

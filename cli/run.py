@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from cli.parsing import Configuration, to_yaml
 from cli.problems import UsageError, is_message, report_of
-from cli.ranks import STARTER, RankError, SharedErrors, is_rank_zero, say, starter_ends
+from cli.ranks import PATIENCE, STARTER, RankError, SharedErrors, is_rank_zero, say, starter_ends
 from cli.settings import is_on
 from cli.slurm import note_job
 from cli.stop_signals import StopSignals
@@ -141,8 +141,8 @@ class Run:
         self.exit_code = 2 if isinstance(error, UsageError) else 1
         report = report_of(error, self._with_traces)
         first = self._errors.share(report, self.exit_code)
-        if not is_rank_zero():
-            if first is not None or starter_ends():
+        if not is_rank_zero():  # which should end first
+            if starter_ends(launched=0 if first else PATIENCE) or first:
                 return True
         elif first is not None and first.text != report:
             self.exit_code = first.code
@@ -161,8 +161,8 @@ class Run:
         for child in multiprocessing.active_children():
             child.kill()
         sys.stdout.flush()
-        if not is_rank_zero() and not starter_ends():
-            time.sleep(3)  # whatever started the ranks should see rank 0 end first
+        if not is_rank_zero():
+            starter_ends(launched=3)  # which should see rank 0 end first
         os._exit(first.code)
 
     def _clear(self) -> None:
