@@ -14,8 +14,7 @@ before, for the case that the newest is damaged. A place is epoch:batch, both th
 | no batch comes in time, on one rank          | e:b     | best if one is due; last               |
 | training ends with an epoch                  | e+1:0   | best if one is due; last               |
 | it ends within an epoch, a validation is due | e:b     | after it: best if it was that; last    |
-| the same, none is due: one is held           | e:b     | after it: best if it was that; last as |
-|                                              |         | it was before                          |
+| the same, none is due: one is held           | e:b     | after it: best if so; last as before   |
 | it ends within a window                      | none    | best at once if it was that; last      |
 
 Without a place a run resumes inexactly. "At the next step": when the next window begins. The
@@ -120,8 +119,7 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        is_last = trainer.should_stop and self._place(trainer) is not None
-        if is_last and not is_validation_due(trainer):
+        if trainer.should_stop and self._place(trainer) and not is_validation_due(trainer):
             self._write(trainer, PENDING)
             self.is_pending = True
 
@@ -197,8 +195,7 @@ class Checkpointing(pl.Callback):
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
-            self.best_key = key
-            self.is_best_due = True
+            self.best_key, self.is_best_due = key, True
             # within an accumulation window the weights of this moment are gone by its end
             done = trainer.fit_loop.batch_idx + 1
             if done % trainer.accumulate_grad_batches and not trainer.is_last_batch:
@@ -214,11 +211,7 @@ class Checkpointing(pl.Callback):
     # ---- writing -----------------------------------------------------------------------
 
     def _save(self, trainer: pl.Trainer) -> None:
-        """Writes last.ckpt, and best.ckpt where that is due.
-
-        Raises:
-            OSError: Writing failed too often in a row.
-        """
+        """Writes best.ckpt where that is due, and last.ckpt."""
         is_best, self.is_best_due = self.is_best_due, False
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
         # first: a run that goes on from a last.ckpt that knows of it would not write it again

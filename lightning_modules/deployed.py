@@ -140,18 +140,15 @@ def check_weights(module: nn.Module, weights: Mapping[str, Any], network_name: s
     expected = module.state_dict()
     problems = [f"missing {name}" for name in expected if name not in weights]
     problems += [f"unexpected {name}" for name in weights if name not in expected]
-    problems += [  # a network may keep other values by get_extra_state
-        f"{name} is no tensor"
-        for name, weight in weights.items()
-        if isinstance(expected.get(name), Tensor) and not isinstance(weight, Tensor)
-    ]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)} instead of {list(expected[name].shape)}"
-        for name in expected
-        if isinstance(weights.get(name), Tensor)
-        and isinstance(expected[name], Tensor)
-        and weights[name].shape != expected[name].shape
-    ]
+    for name, wanted in expected.items():
+        found = weights.get(name, wanted)
+        if not isinstance(wanted, Tensor):  # a network may keep other values by get_extra_state
+            continue
+        if not isinstance(found, Tensor):
+            problems.append(f"{name} is no tensor")
+        elif found.shape != wanted.shape:
+            shapes = f"{list(found.shape)} instead of {list(wanted.shape)}"
+            problems.append(f"{name} has shape {shapes}")
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ValueError(
