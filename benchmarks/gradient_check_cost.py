@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.training import BareModule, bare_trainer
 from callbacks.gradient_check import GradientCheck
+from cli.run import Run
 from datamodules.digits import Digits
 from lightning_modules.deployed import deploy
 from lightning_modules.networks.small_cnn import SmallCNN
@@ -54,7 +55,7 @@ def main() -> None:
     ratios = []
     for _ in range(ROUNDS):
         without = seconds_per_step(data, None)
-        measured = seconds_per_step(data, GradientCheck(before_fit=False, every_n_steps=1))
+        measured = seconds_per_step(data, GradientCheck(Run(), before_fit=False, every_n_steps=1))
         ratios.append(measured / without)
     every_step = statistics.median(ratios)
     result = {

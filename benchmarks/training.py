@@ -19,13 +19,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from callbacks import CALLBACKS
 from callbacks.contract import Deployable
-from cli.configuration import build_callbacks, build_data, configure
+from cli.building import build_callbacks, build_data, build_model
+from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
-from cli.stop_signals import StopSignals
+from cli.run import Run
+from cli.trainer import build_trainer
 from lightning_modules.optimizers import build_optimizer
-from train import bind_callbacks, build_model, build_trainer
+from train import CALLBACKS
 
 EPOCHS = 3  # of a round; the first is warm-up
 
@@ -109,9 +110,10 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch with everything on that runs during training."""
     times = EpochTimes()
     with tempfile.TemporaryDirectory() as folder, silence():
-        parts = build_callbacks(configuration)
-        bind_callbacks(parts, configuration, Path(folder), StopSignals())
-        fit = build_trainer(configuration, parts | {"times": times}, Path(folder))
+        run = Run()
+        run.folder = Path(folder)
+        parts = build_callbacks(configuration, CALLBACKS, run)
+        fit = build_trainer(configuration, [*parts.values(), times], run.folder)
         fit.fit(build_model(configuration, data)[0], datamodule=data)
     return min(times.seconds[1:])
 
@@ -141,7 +143,7 @@ def main() -> None:
     present = [flag for flag in disabled if flag == "false" or flag[2:-8] in CALLBACKS]
     common = ["--optimizer.lr", "1e-3", "--max_epochs", str(EPOCHS), "--accelerator", "cpu"]
     common += ["--limit_val_batches", "0"]
-    configuration = configure([*present, *common, "--check_data", "off"])
+    configuration = configure([*present, *common, "--check_data", "off"], CALLBACKS)
     data = build_data(configuration)
     data.setup()
     seconds: dict[str, list[float]] = {name: [] for name in LOOPS}

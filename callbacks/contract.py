@@ -13,6 +13,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
+from tasks.base import Task
+from tasks.outcomes import Report
+
 DEPLOYED = "model."  # what the names of a deployed module's weights begin with in a checkpoint
 
 
@@ -53,8 +56,8 @@ class NamesMetrics(Protocol):
 class Reports(Protocol):
     """Keeps what is known of each split after its last epoch."""
 
-    reports: dict[str, Any]  # by split: `outcomes`, a table of samples, and `scalars`
-    class_names: list[str]
+    reports: dict[str, Report]  # by split
+    task: Task
 
 
 @runtime_checkable
@@ -96,6 +99,13 @@ class KnowsItsEnd(Protocol):
 def name_of(module: pl.LightningModule) -> str:
     """For messages."""
     return type(module).__name__
+
+
+def main_metric(trainer: pl.Trainer, module: pl.LightningModule) -> str:
+    """Of the task that a module names, or else the data; loss without one."""
+    data = getattr(trainer, "datamodule", None)
+    task = getattr(module, "task", None) or getattr(data, "task", None)
+    return task.main_metric if task else "loss"
 
 
 def layer_name(name: str) -> str:

@@ -21,6 +21,8 @@ class EndOfTraining(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.has_trained = True
+        if trainer.max_steps >= 0 and not pl_module.automatic_optimization:
+            trainer.print("--max_steps counts each optimizer's step, all other steps are batches")
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
@@ -70,7 +72,9 @@ def why_it_ends(trainer: pl.Trainer) -> str:
         if stopping.stopping_reason_message:
             return f"early stopping, {stopping.stopping_reason_message}"
     if are_steps_done(trainer):
-        return f"{everything(trainer.max_steps, 'step')} done"
+        by_itself = not trainer.lightning_module.automatic_optimization
+        unit = "optimizer step" if by_itself else "step"  # each optimizer's
+        return f"{everything(trainer.max_steps, unit)} done"
     limit, is_whole = trainer.max_epochs, trainer.is_last_batch
     if limit is not None and 0 <= limit <= trainer.current_epoch and is_whole:
         return f"{everything(limit, 'epoch')} done"

@@ -30,6 +30,7 @@ from callbacks.gradient_norms import (
     dead_units_hook,
     trained_by,
 )
+from callbacks.run_contract import Run
 
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
 FAULTS = {  # measurements in a row that must show it, and a remedy
@@ -43,6 +44,7 @@ class GradientCheck(pl.Callback):
     """Stops before training at a wrong backward; reports unhealthy gradients during training.
 
     Args:
+        run: In whose folder gradients.csv is kept.
         enabled: Whether to check at all.
         before_fit: Whether to compare gradients with finite differences before training.
         every_n_steps: Optimizer steps between two measurements.
@@ -54,6 +56,7 @@ class GradientCheck(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
         enabled: bool = True,
         before_fit: bool = True,
         every_n_steps: Annotated[int, ">= 1"] = 50,
@@ -62,18 +65,13 @@ class GradientCheck(pl.Callback):
         exploding_norm: Annotated[float, "> 0"] = 1e3,
         dead_share: Annotated[float, "0 <= x <= 1"] = 0.5,
     ) -> None:
-        if every_n_steps < 1 or not 0 < tolerance < 1:
-            raise ValueError(
-                "--gradient_check needs every_n_steps >= 1 and tolerance between 0 and 1; "
-                f"got {every_n_steps}, {tolerance}"
-            )
         self.before_fit = before_fit
         self.every_n_steps = every_n_steps
         self.tolerance = tolerance
         self.vanishing_ratio = vanishing_ratio
         self.exploding_norm = exploding_norm
         self.dead_share = dead_share
-        self.folder: Path | None = None
+        self.folder = run.folder
         self.measures = False
         self.is_due = False  # in this step
         self.optimizer_hooks: list[Any] = []

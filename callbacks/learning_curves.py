@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from callbacks.contract import NamesMetrics
+from callbacks.contract import NamesMetrics, main_metric
+from callbacks.run_contract import Run
 
 SPLITS = ("train/", "val/")
 MAX_CURVES = 12  # of a module that does not say what is monitored
@@ -17,36 +18,40 @@ class LearningCurves(pl.Callback):
     """Writes learning_curves.png from metrics.csv.
 
     Args:
+        run: In whose folder it is kept; without one nothing is drawn.
         enabled: Whether to draw.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.folder: Path | None = None
+    def __init__(self, run: Run, enabled: bool = True) -> None:
+        self.folder = run.folder
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
-                monitored = pl_module.monitored if isinstance(pl_module, NamesMetrics) else None
-                draw_learning_curves(metrics, self.folder / "learning_curves.png", monitored)
+                names = None
+                if isinstance(pl_module, NamesMetrics):
+                    monitored = (name.partition("/")[2] for name in pl_module.monitored)
+                    names = ["loss", main_metric(trainer, pl_module), "lr", *monitored]
+                draw_learning_curves(metrics, self.folder / "learning_curves.png", names)
 
 
-def draw_learning_curves(metrics: Path, path: Path, monitored: Sequence[str] | None = None) -> None:
-    """Loss, accuracy, learning rate and what else is monitored, such as val/f1, by epoch.
+def draw_learning_curves(metrics: Path, path: Path, names: Sequence[str] | None = None) -> None:
+    """Loss, main metric, learning rate and what else is monitored, such as val/f1, by epoch.
 
     Args:
-        monitored: None where that is not known: then all that was logged is drawn.
+        names: Without val/ and train/; None where they are not known: then all that was logged is
+            drawn.
     """
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    if monitored is None:
+    if names is None:
         logged = [n for row in rows[:1] for n in row if n.startswith(SPLITS) or n == "lr"]
-        names = dict.fromkeys([n.partition("/")[2] or n for n in logged][:MAX_CURVES])
-    else:
-        names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in monitored)])
+        names = [n.partition("/")[2] or n for n in logged][:MAX_CURVES]
+    names = list(dict.fromkeys(names))
     if not names:
         return
     num_rows = math.ceil(len(names) / 3)

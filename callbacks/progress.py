@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from torch import Tensor
 
-from callbacks.contract import NamesMetrics, loss_in
+from callbacks.contract import NamesMetrics, loss_in, main_metric
 
 REDRAW_SECONDS = 0.2
-SHOWN = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "lr")
 MAX_OTHERS = 8  # of a module that does not say which of its figures decide something
 
 
@@ -68,11 +67,14 @@ class EpochProgress(ProgressBar):
         values = trainer.callback_metrics.items()  # those of the last validation stay in it
         stale = () if self.is_validated else ("val/",)
         metrics = {name: float(value) for name, value in values if not name.startswith(stale)}
-        others = sorted(metrics)[:MAX_OTHERS]
+        shown, monitored = ["loss"], sorted(metrics)[:MAX_OTHERS]
         if isinstance(pl_module, NamesMetrics):
-            others = pl_module.monitored
-        epoch = trainer.current_epoch + 1
-        self.print(epoch_line(epoch, trainer.max_epochs, metrics, seconds, others))
+            shown, monitored = ["loss", main_metric(trainer, pl_module)], pl_module.monitored
+        names = [f"{split}/{name}" for split in ("train", "val") for name in shown]
+        names += [*monitored, "lr"]
+        self.print(
+            epoch_line(trainer.current_epoch + 1, trainer.max_epochs, metrics, seconds, names)
+        )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
@@ -146,12 +148,12 @@ def epoch_line(
     max_epochs: int | None,
     metrics: dict[str, float],
     seconds: float,
-    others: Sequence[str] = (),
+    names: Sequence[str],
 ) -> str:
-    """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of what was logged."""
+    """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of those names that were logged."""
     total = f"/{max_epochs}" if max_epochs and max_epochs > 0 else ""
     parts = [f"epoch {epoch}{total}"]
-    for name in dict.fromkeys([*SHOWN[:-1], *others, SHOWN[-1]]):
+    for name in dict.fromkeys(names):
         if name in metrics:
             value = metrics[name]
             parts.append(f"{name} {value:.2e}" if name == "lr" else f"{name} {value:.4f}")

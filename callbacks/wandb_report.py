@@ -17,9 +17,10 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from callbacks.contract import Deployable, Reports, name_of
+from callbacks.run_contract import Run
+from tasks.base import Task
 
 MAX_TABLE_ROWS = 1000
-MAX_MATRIX_CLASSES = 100  # of more, only mistakes are listed
 MAX_SAMPLES = 100
 
 
@@ -27,6 +28,7 @@ class WandbReport(pl.Callback):
     """What Lightning's logger does not do; idle unless `--logger wandb`.
 
     Args:
+        run: Whose folder is logged.
         enabled: Whether to add anything to the logger's curves.
         project: Project of the run.
         log_samples: Also upload pictures of test samples. Off, so that no data leaves the machine
@@ -37,6 +39,7 @@ class WandbReport(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
         enabled: bool = True,
         project: str = "lightning-foundry",
         log_samples: bool = False,
@@ -47,7 +50,7 @@ class WandbReport(pl.Callback):
         self.log_bundle = log_bundle
         self.uploads_bundle = log_bundle == "on"
         self.rows: list[list[Any]] = []
-        self.folder: Path | None = None
+        self.folder = run.folder
         self.run: Any = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -88,20 +91,19 @@ class WandbReport(pl.Callback):
             return
         if not isinstance(pl_module, Reports) or not isinstance(outputs, Mapping):
             return
-        inputs, targets = batch
-        scores = outputs["scores"]
-        self.rows += self.prediction_rows(scores, targets, inputs, pl_module.class_names)
+        self.rows += self.prediction_rows(outputs, batch[0], pl_module.task)
 
     def prediction_rows(
-        self, scores: Tensor, targets: Tensor, inputs: Any, class_names: list[str]
+        self, outcomes: Mapping[str, Tensor], inputs: Any, task: Task
     ) -> list[list[Any]]:
-        """A row a sample: true class, predicted class, its probability and, if asked, a picture."""
-        probabilities, predictions = scores.max(dim=1)
-        columns = (targets.tolist(), predictions.tolist(), probabilities.tolist())
-        rows: list[list[Any]] = [
-            [class_names[target], class_names[prediction], round(probability, 6)]
-            for target, prediction, probability in zip(*columns, strict=True)
-        ]
+        """A row a sample as the task has it and, if asked, with a picture.
+
+        Args:
+            outcomes: Tensors [N] by the names of the task's row.
+            inputs: Of the batch.
+        """
+        columns = {name: outcomes[name].cpu().numpy() for name in task.row.names or ()}
+        rows = task.prediction_rows(columns)
         if self.log_samples:
             import wandb
 
@@ -116,22 +118,17 @@ class WandbReport(pl.Callback):
             return
         import wandb
 
-        outcomes = pl_module.reports["test"].outcomes
-        columns: list[str | int] = ["true", "predicted", "probability"]
+        task, outcomes = pl_module.task, pl_module.reports["test"].outcomes
+        columns: list[str | int] = list(task.prediction_columns)
         columns += ["sample"] if self.log_samples else []
-        predictions = wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])
-        names = pl_module.class_names
-        if len(names) <= MAX_MATRIX_CLASSES:
-            columns = ["true class", *names]
-            counts = [[n, *r] for n, r in zip(names, outcomes.confusion().tolist(), strict=True)]
-        else:
-            columns = ["true class", "predicted class", "samples"]
-            counts = [[names[t], names[p], n] for t, p, n in outcomes.confused(MAX_TABLE_ROWS)]
-        confusion = wandb.Table(columns=columns, data=counts)
-        self.run.log({"test/predictions": predictions, "test/confusion_matrix": confusion})
-        picture = self.folder / "confusion_matrix.png" if self.folder else None
-        if picture is not None and picture.is_file():
-            self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
+        tables = {"predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])}
+        for name, table in task.tables(outcomes).items():
+            tables[name] = wandb.Table(columns=[*table.columns], data=table.rows)
+        self.run.log({f"test/{name}": table for name, table in tables.items()})
+        for name in tables:
+            picture = self.folder / f"{name}.png" if self.folder else None
+            if picture is not None and picture.is_file():
+                self.run.log({f"test/{name}_picture": wandb.Image(str(picture))})
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

@@ -2,20 +2,20 @@
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 from torch import nn
 
-from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS, all_flags
 from cli.own_module import PROVIDED, module_class
-from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
+from cli.parsing import ClassGroup, build_parser, known_types
 from cli.problems import did_you_mean
-from cli.yaml_settings import texts_of
+from cli.settings import Setting, last_value, texts_of
 from datamodules import DATAMODULES
 from lightning_modules import MODULES
 from lightning_modules.deployed import network_class, resolve_class
@@ -106,7 +106,7 @@ def without_others(
                 continue
             own_name = Setting(f"{key}.name", own, source)
             permission = [s for s in settings if s.name == "allow_external_code"]
-            own_groups = [g for g in class_groups([*permission, own_name])[0] if g.key == key]
+            own_groups = [g for g in class_groups([*permission, own_name], {})[0] if g.key == key]
             known = known_types(build_parser(own_groups, DEFAULTS))
             others = [s for s in foreign if s.source == source and s.name in known]
             kept = [s for s in kept if s not in others]
@@ -133,15 +133,22 @@ def meant_by(key: str, name: str) -> str:
     return ""
 
 
-def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
-    """The classes whose constructors give flags, and what is wrong with the chosen names."""
+def class_groups(
+    settings: Sequence[Setting], table: Mapping[str, Callable[..., Any]]
+) -> tuple[list[ClassGroup], list[str]]:
+    """The classes whose constructors give flags, and what is wrong with the chosen names.
+
+    Args:
+        settings: What was given.
+        table: The callbacks that have flags.
+    """
     external = last_value(settings, "allow_external_code") == "true"
     found, problems = {}, []
-    for key, table in TABLES.items():
+    for key, names in TABLES.items():
         name = last_value(settings, f"{key}.name") or DEFAULTS[key]
-        if name not in table and ("." not in name or "/" in name):
-            near = meant_by(key, name) or did_you_mean(name, table)
-            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
+        if name not in names and ("." not in name or "/" in name):
+            near = meant_by(key, name) or did_you_mean(name, names)
+            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(names)})")
             continue
         try:
             found[key] = FIND[key](name, external)
@@ -164,10 +171,14 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
         ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
     ]
-    for key, path in CALLBACKS.items():
-        title = f"Callback {key.replace('_', ' ')}"
-        groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
-    own, wrong = own_callback_groups(own_callbacks(last_value(settings, "callbacks")), external)
+    for key, make in table.items():
+        title, given = f"Callback {key.replace('_', ' ')}", {"run", *all_flags()}
+        made: Any = make
+        if isinstance(make, partial):
+            made, given = make.func, given | make.keywords.keys()
+        groups.append(ClassGroup(key, title, made, frozenset(given)))
+    named = own_callbacks(last_value(settings, "callbacks"))
+    own, wrong = own_callback_groups(named, external, table)
     return groups + own, problems + wrong
 
 
@@ -179,11 +190,11 @@ def own_callbacks(paths: str | Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def own_callback_groups(
-    named: Sequence[tuple[str, str]], external: bool
+    named: Sequence[tuple[str, str]], external: bool, others: Collection[str]
 ) -> tuple[list[ClassGroup], list[str]]:
     """The flags of the user's own callbacks, and what is wrong with them."""
     groups, problems = [], []
-    taken = {*CALLBACKS, *NAMED_GROUPS, *all_flags()}
+    taken = {*others, *NAMED_GROUPS, *all_flags()}
     for key, path in named:
         try:
             found = resolve_class(path, external)

@@ -35,6 +35,7 @@ from datamodules.samplers import (
     SameBatches,
 )
 from datamodules.splits import SPLITS, stratified_subset
+from tasks.base import Task
 
 MAX_EXPORT_BATCH = 1024
 DEFAULT_VAL_FRACTION = 0.1
@@ -99,8 +100,6 @@ class ImageDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        if batch_size < 1:
-            raise ValueError(f"--data.batch_size must be at least 1, got {batch_size}")
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
         self.root = root
@@ -155,6 +154,10 @@ class ImageDataModule(LazyLoading):
         return self.splits.class_names
 
     @property
+    def task(self) -> Task:
+        return self.splits.task
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
         return self.splits.train.shape
@@ -187,7 +190,8 @@ class ImageDataModule(LazyLoading):
             return {"mean": list(self.mean), "std": list(self.std)}
         train = self.splits.train
         if isinstance(train, FileImages):
-            train = train.subset(stratified_subset(train.targets, MEASURED_IMAGES))
+            strata = self.task.strata(train.targets)
+            train = train.subset(stratified_subset(strata, MEASURED_IMAGES))
         counts = np.zeros((self.image_shape[0], 256), dtype=np.int64)
         for images in chunks(train):  # counting levels is exact, and needs no float copy
             counts += np.stack(
@@ -221,7 +225,7 @@ class ImageDataModule(LazyLoading):
     def network_arguments(self) -> dict[str, Any]:
         channels, height, width = self.image_shape
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "in_channels": channels,
             "image_size": (height, width),
         }
@@ -236,16 +240,16 @@ class ImageDataModule(LazyLoading):
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Inputs by name and targets of a split, unaugmented; stratified where limited."""
         chosen = self.splits[split]
-        indices = stratified_subset(chosen.targets, limit)
+        indices = stratified_subset(self.task.strata(chosen.targets), limit)
         return {"images": chosen.read(indices)}, chosen.targets[indices]
 
     # ---- loading -----------------------------------------------------------------------
 
     def _train_sampler(self) -> EpochBatchSampler | SameBatches:
         split = self.splits.train
-        labels = split.targets if self.balanced_sampling else None
+        strata = self.task.strata(split.targets) if self.balanced_sampling else None
         sampler = EpochBatchSampler(
-            len(split), self.batch_size, self.seed, *self._ranks(), labels=labels
+            len(split), self.batch_size, self.seed, *self._ranks(), strata=strata
         )
         return SameBatches(sampler) if self._is_overfitting() else sampler
 
@@ -277,7 +281,7 @@ class ImageDataModule(LazyLoading):
             return batch
         images, targets, bits = batch
         draws = bits.view(torch.float32)
-        return self.batch_augmentation(images, targets, draws, len(self.class_names))
+        return self.batch_augmentation(images, targets, draws, self.task.num_outputs)
 
     def describe_sample(self, dataset: ImageDataset, row: int) -> str:
         split = dataset.split

@@ -61,8 +61,6 @@ class ImageFolder(ImageDataModule):
         if root is None:
             raise ValueError("image_folder needs --data.root: a folder, an archive or a .csv table")
         self.source = Path(root)
-        if not cache_gigabytes >= 0:
-            raise ValueError(f"--data.cache_gigabytes must be at least 0, got {cache_gigabytes}")
         self.named_splits = splits
         self.asked = PlanOptions(image_size, channels, resize, resize_to, levels=levels)
         self.test_fraction = checked_fraction("test", test_fraction, DEFAULT_TEST_FRACTION)

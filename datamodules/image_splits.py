@@ -11,6 +11,8 @@ import numpy as np
 from datamodules.packed_images import ImageSet
 from datamodules.splits import SPLITS, conflicting_pairs, stratified_split
 from datamodules.wording import quantity
+from tasks.base import Task
+from tasks.single_label import SingleLabel
 
 
 class Finding(str):
@@ -26,6 +28,10 @@ class ImageSplits:
     val: ImageSet
     test: ImageSet
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def task(self) -> Task:
+        return SingleLabel(self.class_names)
 
     def __getitem__(self, split: str) -> ImageSet:
         return {"train": self.train, "val": self.val, "test": self.test}[split]
@@ -66,12 +72,8 @@ def check_labels(splits: ImageSplits, found: Sequence[str] = ()) -> list[str]:
         problems.append(f"a classifier needs at least two classes, found {splits.class_names}")
     for name in SPLITS:
         targets = splits[name].targets
-        outside = np.flatnonzero((targets < 0) | (targets >= num_classes))
-        if len(outside):
-            problems.append(
-                f"{name}: label {targets[outside[0]]} in row {outside[0]} lies outside "
-                f"0..{num_classes - 1} ({len(outside)} such rows); labels count from 0"
-            )
+        if bad := splits.task.bad_target(targets):
+            problems.append(f"{name}: {bad}")
             continue
         missing = np.flatnonzero(np.bincount(targets, minlength=num_classes) == 0)
         names = listing([splits.class_names[label] for label in missing])

@@ -52,8 +52,6 @@ class LazyLoading(pl.LightningDataModule):
         self, timeout: float = 300.0, on_timeout: Literal["wait", "stop"] = "wait"
     ) -> None:
         super().__init__()
-        if not timeout > 0:
-            raise ValueError(f"--data.timeout must be above 0 seconds, got {timeout}")
         self.timeout = timeout
         self.on_timeout = on_timeout
 

@@ -6,13 +6,15 @@ C channels, M training samples.
 import inspect
 from typing import Any
 
+from tasks.single_label import SingleLabel
+
 NEEDED = {
     "kind": '"image" or "text"',
-    "class_names": "a list of names",
+    "task": "what a target means, such as SingleLabel(class_names); or class_names",
     "input_spec": "names, types and axes of the inputs",
     "preprocessing": "how a raw sample becomes an input",
     "fingerprint": "a text that differs for other data",
-    "train_targets": "array int64 [M]",
+    "train_targets": "array [M,...] as the task has them",
     "network_arguments": "a method that gives num_classes and the like by name",
     "example_batch": "a method that gives raw inputs and targets of a few training samples",
     "samples": "a method (split, limit=None) that gives inputs by name, and targets",
@@ -29,6 +31,8 @@ def check_source(data: Any) -> None:
     Raises:
         ValueError: What a run needs is missing.
     """
+    if not has(data, "task") and has(data, "class_names"):
+        data.task = SingleLabel(data.class_names)
     for name, default in (("files", {}), ("notes", []), ("initialise", lambda network: None)):
         if not has(data, name):
             setattr(data, name, default)

@@ -26,6 +26,8 @@ from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_readers import TextSource
 from datamodules.word_vectors import initialise_embedding, read_word_vectors
 from preprocessing.text import TextTokenizer, padded_batch
+from tasks.base import Task
+from tasks.single_label import SingleLabel
 
 MAX_EXPORT_BATCH = 1024
 MEASURED_BATCHES = 1000  # the padding share is reported for this many
@@ -109,19 +111,7 @@ class TextDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        for name, value in (
-            ("batch_size", batch_size),
-            ("batch_tokens", 1 if batch_tokens is None else batch_tokens),
-            ("max_size", max_size),
-            ("min_frequency", min_frequency),
-            ("max_length", max_length),
-        ):
-            if value < 1:
-                raise ValueError(f"--data.{name} must be at least 1, got {value}")
         self.fractions_given = {"val": val_fraction, "test": test_fraction}
-        for name, share in self.fractions_given.items():
-            if share is not None and not 0 < share < 1:
-                raise ValueError(f"--data.{name}_fraction must lie between 0 and 1, got {share}")
         self.root = root
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -181,6 +171,10 @@ class TextDataModule(LazyLoading):
     @property
     def class_names(self) -> list[str]:
         return self.corpus.class_names
+
+    @property
+    def task(self) -> Task:
+        return SingleLabel(self.class_names)
 
     @property
     def fingerprint(self) -> str:
@@ -250,7 +244,7 @@ class TextDataModule(LazyLoading):
 
     def network_arguments(self) -> dict[str, Any]:
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "vocab_size": self.corpus.vocab_size,
             "max_length": self.max_length,
         }
@@ -279,7 +273,7 @@ class TextDataModule(LazyLoading):
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Inputs by name and targets of a split; stratified where limited."""
         chosen = self.corpus.splits[split]
-        rows = stratified_subset(chosen.targets, limit)
+        rows = stratified_subset(self.task.strata(chosen.targets), limit)
         tokens, lengths = padded_batch(chosen.ids, chosen.offsets, rows)
         return {"tokens": tokens, "lengths": lengths}, chosen.targets[rows]
 

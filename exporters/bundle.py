@@ -140,12 +140,13 @@ class Stage:
         )
         for name in BUNDLE_PARTS:
             shutil.copyfile(here / name, self.folder / "exporters" / name)
-        target = self.folder / "preprocessing"
-        target.mkdir()
         readers = "text*.py" if kind == "text" else "images.py"
-        for pattern in ("__init__.py", "reader.py", "sources.py", "table*.py", readers):
-            for source in (here.parent / "preprocessing").glob(pattern):
-                shutil.copyfile(source, target / source.name)
+        for name in ("preprocessing", "tasks"):
+            (self.folder / name).mkdir()
+        needed = ["__init__.py", "reader.py", "sources.py", "table*.py", readers]
+        needed = [f"preprocessing/{pattern}" for pattern in needed] + ["tasks/*.py"]
+        for source in (path for pattern in needed for path in here.parent.glob(pattern)):
+            shutil.copyfile(source, self.folder / source.parent.name / source.name)
         for name, content in files.items():
             (self.folder / name).write_text(content, encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """What the fit checks before it starts: whether its network can be exported, in which formats.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import copy
@@ -40,14 +40,14 @@ def check_export(
         check_files(datamodule.kind, datamodule.files)
     except ValueError as error:
         raise ValueError(f"export: the datamodule {error}") from error
-    return check(module, spec, example, len(datamodule.class_names), choice)
+    return check(module, spec, example, datamodule.task.num_outputs, choice)
 
 
 def check(
     module: nn.Module,
     spec: ExportSpec,
     example: Sequence[Tensor] | None = None,
-    num_classes: int | None = None,
+    num_outputs: int | None = None,
     choice: Choice | None = None,
 ) -> str | None:
     """Runs a copy of the module as an exporter would; meant for the start of the fit.
@@ -56,7 +56,7 @@ def check(
         module: The deployable module (raw input -> logits); left as it is.
         spec: What the datamodule says goes in.
         example: One tensor an input, batch of at least 2; None makes one.
-        num_classes: K that the logits must have.
+        num_outputs: K that the logits must have.
         choice: The formats to look at; None stands for the default ones.
 
     Returns:
@@ -82,7 +82,7 @@ def check(
     copied = copy.deepcopy(module).cpu().float().eval()
     on_cpu = tuple(tensor.detach().cpu() for tensor in inputs)
     logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
-    check_logits(logits, len(inputs[0]), num_classes)
+    check_logits(logits, len(inputs[0]), num_outputs)
     return check_formats(copied, on_cpu, {"probe": found}, choice or choose("default"))
 
 
@@ -111,20 +111,20 @@ def why_not(
     return reason
 
 
-def check_logits(logits: object, batch: int, num_classes: int | None) -> None:
+def check_logits(logits: object, batch: int, num_outputs: int | None) -> None:
     """Refuses an output that is not finite logits [N,K].
 
     Raises:
         ValueError: What was found instead.
     """
-    classes = "K" if num_classes is None else str(num_classes)
+    outputs = "K" if num_outputs is None else str(num_outputs)
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"export: forward returns {type(logits).__name__}, expected one tensor "
-            f"of logits [{batch},{classes}]"
+            f"of logits [{batch},{outputs}]"
         )
     shape = list(logits.shape)
-    if len(shape) != 2 or shape[0] != batch or num_classes not in (None, shape[1]):
-        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{classes}]")
+    if len(shape) != 2 or shape[0] != batch or num_outputs not in (None, shape[1]):
+        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{outputs}]")
     if not bool(torch.isfinite(logits).all()):
         raise ValueError("export: the logits are not finite on the example")

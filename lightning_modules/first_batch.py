@@ -1,6 +1,6 @@
 """Does a batch go through the network and the loss? Tried once, before anything is trained.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import traceback
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lightning_modules.batch import Batch, first_samples, tensors_of
 from lightning_modules.broadcasts import BroadcastError, no_broadcasts
 from lightning_modules.losses import SampleLoss, check_losses
+from tasks.base import Task
 
 INSTALLED = "site-packages"
 OURS = ("first_batch.py", "classifier.py", "deployed.py", "losses.py", "broadcasts.py")
@@ -29,7 +30,7 @@ class HasNetwork(Protocol):
     """A module whose network is tried."""
 
     description: dict[str, Any]
-    class_names: list[str]
+    task: Task
 
     @property
     def deployed(self) -> nn.Module:
@@ -50,13 +51,13 @@ def check_first_batch(module: pl.LightningModule, batch: Batch, strategy: Strate
     A module of the user's own is tried as far as it has a network and a loss to try.
 
     Args:
-        batch: Raw inputs and targets int64 [N].
+        batch: Raw inputs and targets as the task has them.
         strategy: How devices will work together; says where this process computes.
 
     Raises:
-        ValueError: The network has nothing to train or cannot take the batch, its answer is not
-            logits [N,K], targets are no classes, or the loss cannot take these, pairs samples with
-            each other or gives something else than the loss of each sample.
+        ValueError: The network has nothing to train or cannot take the batch, a target is not one
+            of the task, the answer is not logits [N,K], or the loss cannot take these, pairs
+            samples with each other or gives something else than the loss of each sample.
     """
     is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
     device = (
@@ -78,9 +79,11 @@ def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> Non
             f"network {name} has no parameter to train: all are without gradient (requires_grad), "
             "or there are none; --unfreeze.enabled true holds layers back for a time"
         )
+    if bad := module.task.bad_target(batch[1].numpy(force=True)):
+        raise ValueError(f"example_batch(): {bad}")
     inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1]
     model = module.deployed.to(device)
-    expected = [len(targets), len(module.class_names)]
+    expected = [len(targets), module.task.num_outputs]
     for training in (True, False):
         if training and len(targets) < 2:  # BatchNorm has no statistics of one sample
             continue
@@ -93,7 +96,6 @@ def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> Non
                 f"{described(logits)} to {went_in}; expected logits [N,K], one floating-point "
                 f"tensor {expected}"
             )
-    check_targets(targets, len(module.class_names))
 
 
 def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str]:
@@ -110,24 +112,6 @@ def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, s
         hook.remove()
 
 
-def check_targets(targets: Tensor, num_classes: int) -> None:
-    """Targets must be integers [N] in 0..K-1.
-
-    Raises:
-        ValueError: What was found instead, with the first bad row.
-    """
-    if targets.ndim != 1 or targets.is_floating_point() or targets.is_complex():
-        raise ValueError(
-            f"targets are {targets.dtype} {list(targets.shape)}, expected integers [{len(targets)}]"
-        )
-    bad = ((targets < 0) | (targets >= num_classes)).nonzero().flatten().tolist()
-    if bad:
-        raise ValueError(
-            f"target {targets[bad[0]].item()} in row {bad[0]} of the example batch is outside "
-            f"0..{num_classes - 1}, the classes of the model's {num_classes} logits"
-        )
-
-
 # ---- the loss -----------------------------------------------------------------------------
 
 
@@ -137,9 +121,9 @@ def check_loss(module: Any, batch: Batch, device: torch.device) -> None:
     Raises:
         ValueError: It does not, or `compute_loss` breaks its contract.
     """
-    classes = len(module.class_names) if isinstance(module, HasNetwork) else 0
+    outputs = module.task.num_outputs if isinstance(module, HasNetwork) else 0
     num_samples = len(batch[1])
-    if num_samples == classes > 2:  # or [N,1] against [K] would look like [N,1] against [N]
+    if num_samples == outputs > 2:  # or [N,1] against [K] would look like [N,1] against [N]
         num_samples -= 1
     batch = first_samples(batch, num_samples, device)
     what, (inputs, targets) = f"{type(module).__name__}.compute_loss", batch

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_modules.batch import Batch, tensors_of
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import load_deployed, read_checkpoint
+from lightning_modules.deployed import load_deployed
 from lightning_modules.losses import single_label_outcomes
 
 

@@ -16,8 +16,9 @@ import export
 from datamodules import DATAMODULES
 from exporters import HAS_TORCHSCRIPT
 from exporters.spec import ExportSpec
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import load_deployed, network_class, read_checkpoint, resolve_class
+from lightning_modules.deployed import load_deployed, network_class, resolve_class
 from lightning_modules.networks import NETWORKS
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import tiny_arguments

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.configuration import build_data, configure
-from lightning_modules.deployed import load_deployed, read_checkpoint
-from train import main
+from cli.building import build_data
+from cli.configuration import configure
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
+from train import CALLBACKS, main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]
 SHORT += ["--optimizer.lr", "0.01", "--export.enabled", "false", "--gradient_check.before_fit"]
@@ -182,7 +184,7 @@ def test_a_class_is_a_loss(own: Path, tmp_path: Path) -> None:
 # ---- callbacks ----------------------------------------------------------------------------
 
 
-CALLBACKS = """
+OWN_CALLBACKS = """
 import pytorch_lightning as pl
 
 seen = []
@@ -219,7 +221,7 @@ class NoCallback:
 def test_own_callbacks_train_and_resume(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     flags = ["--callbacks", "own_parts.StepCounter", "--callbacks", "own_parts.Shouts"]
     assert train(tmp_path, *flags, "--step_counter.start", "5", "--step_counter.label", "n") == 0
     seen = sys.modules["own_parts"].seen
@@ -249,7 +251,7 @@ def test_own_callbacks_train_and_resume(
 def test_a_callback_that_does_not_fit_is_one_message(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     assert train(tmp_path, *arguments.split()) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -259,7 +261,7 @@ def test_a_callback_that_does_not_fit_is_one_message(
 def test_state_that_cannot_be_resumed_ends_the_run_at_its_first_checkpoint(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     assert train(tmp_path, "--callbacks", "own_parts.Lists") == 1
     assert re.fullmatch(
         r"error: callback Lists has set in its state_dict\(\): .*\n", capsys.readouterr().err
@@ -345,7 +347,7 @@ def test_workers_and_batches_make_no_difference_to_a_transform(own: Path, tmp_pa
     for workers, batch_size in ((0, 64), (1, 64), (0, 32)):
         flags = ["--data.transform", "own_parts.Darken", "--data.num_workers", str(workers)]
         flags += ["--data.batch_size", str(batch_size), "--allow_external_code"]
-        data = build_data(configure(flags))
+        data = build_data(configure(flags, CALLBACKS))
         data.setup()
         batches = [batch for batch, _ in zip(data.train_dataloader(), range(2), strict=False)]
         found.append(torch.cat([images for images, *_ in batches]))

@@ -115,6 +115,13 @@ def test_a_checkpoint_every_n_batches(tmp_path: Path) -> None:
     assert saved["global_step"] == 16
 
 
+def test_max_steps_counts_each_optimizers_step(tmp_path: Path) -> None:
+    printed = train(tmp_path, *TWO, *SHORT, "--max_steps", 10)
+    assert "--max_steps counts each optimizer's step, all other steps are batches\n" in printed
+    assert re.search(r"ended: all 10 optimizer steps are done \(epoch \d, step 5\)", printed)
+    assert last(tmp_path)["global_step"] == 10
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

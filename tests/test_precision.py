@@ -14,7 +14,7 @@ from cli.checks import adapt_to_cpu
 from cli.flags import Precision
 from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.text_files import TextFiles
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
 pytestmark = pytest.mark.slow
@@ -57,9 +57,9 @@ def test_every_precision_trains(
     data = images() if network == "small_cnn" else texts
     data.setup()
     model = tiny_classifier(data, network, SMALL.get(network), {"lr": "auto"}, loss=LOSS)
-    check = GradientCheck(every_n_steps=1)
-    check.folder = tmp_path
-    finder = LRFinder(num_steps=10, min_batches=1)
+    run = TinyRun(tmp_path)
+    check = GradientCheck(run, every_n_steps=1)
+    finder = LRFinder(run, num_steps=10, min_batches=1)
     trainer = tiny_trainer(
         tmp_path,
         precision=configuration["precision"],

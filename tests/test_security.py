@@ -14,11 +14,12 @@ from PIL import Image
 
 import export
 import predict
-from cli.parsing import settings_of
+from cli.settings import settings_of
 from datamodules.image_folder import ImageFolder
 from datamodules.text_readers import Columns, TextSource
 from exporters.bundle import Stage
-from lightning_modules.deployed import deploy, network_class, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import deploy, network_class
 from lightning_modules.networks.torchvision_network import find_weights
 from tests.datamodules.pictures import save_tree
 from tests.exporters import small_run

@@ -15,7 +15,7 @@ from callbacks.described import Described
 from callbacks.exact_resume import ExactResume
 from callbacks.logged_sums import LoggedSums
 from callbacks.metrics_csv import MetricsCsv
-from tests.tiny import TinyImages, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_trainer
 
 
 class Logs(pl.LightningModule):
@@ -59,8 +59,8 @@ class StopsAt(pl.Callback):
 def fit(folder: Path, stop: int = -1, has_sums: bool = True) -> tuple[Logs, MetricsCsv]:
     """Six batches an epoch, a checkpoint before every step."""
     torch.manual_seed(0)
-    module, metrics, checkpointing = Logs(), MetricsCsv(folder / "metrics.csv"), Checkpointing()
-    checkpointing.bind(folder, interval="1")
+    module, metrics = Logs(), MetricsCsv(folder / "metrics.csv")
+    checkpointing = Checkpointing(TinyRun(folder), "1")
     sums = [LoggedSums()] if has_sums else []
     trainer = tiny_trainer(
         folder,

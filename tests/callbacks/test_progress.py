@@ -19,10 +19,11 @@ def fit(folder: Path, progress: EpochProgress) -> None:
 
 def test_the_line_shows_what_was_logged() -> None:
     metrics = {"train/loss": 0.5, "val/accuracy": 0.98765, "lr": 0.00123}
-    assert epoch_line(3, 15, metrics, 2.06) == (
+    names = ["train/loss", "val/loss", "val/accuracy", "lr"]
+    assert epoch_line(3, 15, metrics, 2.06, names) == (
         "epoch 3/15  train/loss 0.5000  val/accuracy 0.9877  lr 1.23e-03  2.1 s"
     )
-    assert epoch_line(3, -1, {}, 1) == "epoch 3  1.0 s"
+    assert epoch_line(3, -1, {}, 1, names) == "epoch 3  1.0 s"
 
 
 def test_piped_output_is_one_line_an_epoch(tmp_path: Path, capsys) -> None:

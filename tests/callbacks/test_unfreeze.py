@@ -76,11 +76,6 @@ def test_without_a_deployed_module_nothing_is_frozen() -> None:
     assert said == ["unfreeze: nothing is frozen, Sequential has no deployed"]
 
 
-def test_an_epoch_below_one():
-    with pytest.raises(ValueError, match="--unfreeze.epoch must be at least 1, got 0"):
-        Unfreeze(True, 0)
-
-
 class Watch(pl.Callback):
     """Copies the weights and BatchNorm statistics after each epoch."""
 

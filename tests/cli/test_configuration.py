@@ -2,15 +2,21 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
-from callbacks import CALLBACKS
-from cli.configuration import configure
+from cli import configuration
 from cli.problems import UsageError
-from lightning_modules.deployed import DESCRIPTION_FORMAT
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT
+from train import CALLBACKS
+
+
+def configure(arguments: list[str]) -> dict[str, Any]:
+    return configuration.configure(arguments, CALLBACKS)
+
 
 WEIGHTS = "ResNet18_Weights.IMAGENET1K_V1"
 NETWORK = ["--model", "torchvision", "--model.architecture", "resnet18"]

@@ -150,11 +150,6 @@ def test_iterating_a_loader_leaves_the_global_random_state(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="--data.batch_size must be at least 1, got 0"):
-        Digits(batch_size=0)
-
-
 def test_nothing_heavy_happens_in_the_constructor(tmp_path):
     data = MNIST(str(tmp_path / "nowhere"))
     assert isinstance(data, pl.LightningDataModule)

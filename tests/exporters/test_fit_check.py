@@ -49,7 +49,7 @@ def test_a_file_that_no_bundle_takes_shows_before_training() -> None:
 )
 def test_wrong_outputs_are_refused(function: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(Returns(function), ExportSpec.from_json(IMAGES), num_classes=3)
+        check(Returns(function), ExportSpec.from_json(IMAGES), num_outputs=3)
 
 
 def test_signature_and_example_must_fit() -> None:

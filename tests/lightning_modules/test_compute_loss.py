@@ -13,7 +13,7 @@ from callbacks.gradient_check import run_uncompiled
 from callbacks.lr_finder import LRFinder
 from callbacks.replay import Replay, Reproduced
 from lightning_modules.classifier import Classifier
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 CPU = torch.device("cpu")
 
@@ -69,7 +69,9 @@ def test_the_rate_finder_goes_by_it(tmp_path: Path) -> None:
 
     data = TinyImages(num_train=160)
     module = module_with(optimizer={"lr": "auto"})
-    tiny_trainer(tmp_path, callbacks=[Notes(num_steps=12)], max_steps=1).fit(module, data)
+    tiny_trainer(tmp_path, callbacks=[Notes(TinyRun(), num_steps=12)], max_steps=1).fit(
+        module, data
+    )
     assert min(found[0]) > 10
 
 

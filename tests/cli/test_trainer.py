@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.loggers import OperatorProfiler, build_profiler
+from cli.trainer import OperatorProfiler, build_profiler
 from tests.tiny import TinyImages, tiny_classifier
 
 
