@@ -24,6 +24,7 @@ from exporters.export_flags import export_parser
 from exporters.format_choice import QAT, check_speed_limit, choose
 from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
+from preprocessing.inputs import values_of
 
 VALIDATION = "validation.npz"
 
@@ -116,7 +117,7 @@ def open_training_data(checkpoint: Path, root: str | None, allow_external_code: 
         loader.batch_sampler.set_epoch(epoch)
         for batch in loader:
             inputs, _ = datamodule.on_after_batch_transfer(batch, 0)
-            yield inputs if isinstance(inputs, tuple) else (inputs,)
+            yield tuple(values_of(inputs))
 
     return batches
 

@@ -27,6 +27,7 @@ from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.replay import Replay, Reproduced
 from callbacks.shared_samples import SharedSamples
+from callbacks.start_lines import StartLines
 from callbacks.step_log import StepLog
 from cli.adaptations import adapt, needless
 from cli.checks import ignore_stray_slurm, set_matmul_precision
@@ -41,8 +42,8 @@ from cli.provenance import findable, git_commit, library_versions, start_line, t
 from cli.resume import check_same_model, check_same_training
 from cli.run_folder import is_rank_zero, prepare_folder, shortest
 from cli.stop_signals import StopSignals
-from datamodules.data_check import check_data
-from datamodules.source_contract import check_source
+from datamodules.contract import check_source, described, part
+from datamodules.data_check import check_data, notes_of
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import (
     DESCRIPTION_FORMAT,
@@ -70,27 +71,20 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     name = arguments.pop("name")
     activation_checkpointing = arguments.pop("checkpoint_activations")
     network = network_class(name, configuration["allow_external_code"])
-    normalisation = data.normalisation if data.kind == "image" else None
+    of_data = described(data)
     with bad_arguments():
         arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
         built = build_network(network, arguments | needless(configuration, arguments))
-    if data.kind == "text":
-        data.initialise(built)
-    model = deploy(built, data.kind, normalisation)
-    if data.kind == "image":  # convolutions are faster in this order, on CPUs and tensor cores
+    part(data, "initialise")(built)
+    model = deploy(built, of_data["normalisation"], data.input_spec)
+    if of_data["normalisation"]:  # convolutions are faster in this order, on CPUs and tensor cores
         model = model.to(memory_format=torch.channels_last)
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are
     description = {
         "format": DESCRIPTION_FORMAT,
-        "kind": data.kind,
         "network": {"name": name, "arguments": arguments},
-        "class_names": data.class_names,
-        "input_spec": data.input_spec,
-        "preprocessing": data.preprocessing,
-        "files": data.files,
-        "normalisation": normalisation,
-        "fingerprint": data.fingerprint,
+        **of_data,
         "versions": library_versions(),
         "git_commit": git_commit(),
         "config": findable(recorded(configuration)),
@@ -156,7 +150,9 @@ def run(configuration: Configuration, signals: StopSignals, held: ExitStack) -> 
     folder = prepare_folder(configuration, held)
     if is_rank_zero():
         check_data(data, configuration["check_data"], folder)
-    parts = build_callbacks(configuration)
+    notes = notes_of(data, configuration["check_data"])
+    said = StartLines(lambda: [*notes, *part(data, "loading")])
+    parts = {"said": said, **build_callbacks(configuration)}
     bind_callbacks(parts, configuration, folder, signals)
     trainer = build_trainer(configuration, parts, folder)
     trainer.print(start_line(configuration, model, trainer))

@@ -201,7 +201,7 @@ def check_same_model(
         ValueError: What differs.
     """
     stored, description = checkpoint["description"], model.description
-    for key, name in (("network", "network"), ("class_names", "classes"), ("kind", "kind")):
+    for key, name in (("network", "network"), ("class_names", "classes")):
         if stored[key] != description[key]:
             raise ValueError(
                 f"{path} was trained with {name} {stored[key]}, but this run has {description[key]}"

@@ -1,4 +1,4 @@
-"""What a run asks of its data: the whole contract, its defaults, and the check of what others wrote.
+"""What a run asks of its data: the whole contract, its defaults, and the check of foreign data.
 
 `DataSource` names everything that train.py, the command line, callbacks and exporters use. A part
 that most data have no use for may be left out: `part` gives its default, and nothing is ever set
@@ -8,15 +8,17 @@ N batch, M training samples, C channels, H height, W width, K classes.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pytorch_lightning as pl
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from datamodules.findings import Finding
-from preprocessing.inputs import Inputs, from_arrays, named
+from preprocessing.inputs import InputsSpec, named
+from preprocessing.reader import check_preprocessing
 
 LOOKED_AT = 64  # training samples that are compared with input_spec before anything is trained
 
@@ -106,3 +108,199 @@ class DataSource(Protocol):
 
     def use_transform(self, transform: Callable[[Tensor, np.ndarray], Tensor]) -> None:
         """Takes the augmentation that --data.transform leads to."""
+
+
+NEEDED = {
+    "class_names": "a list of different names",
+    "input_spec": "names, dtypes and axes of the inputs",
+    "fingerprint": "a text that differs for other data",
+    "train_targets": "array int64 [M]",
+    "network_arguments": "a method that gives num_classes and the like by name",
+    "example_batch": "a method that gives raw inputs and targets of a few training samples",
+    "samples": "a method (split, limit=None) that gives inputs by name, and targets",
+    "train_dataloader": "a method that gives a loader",
+    "val_dataloader": "a method that gives a loader",
+    "test_dataloader": "a method that gives a loader",
+}
+DEFAULTS: dict[str, Callable[[Any], Any]] = {
+    "preprocessing": lambda data: {"kind": "arrays", **data.input_spec},
+    "normalisation": lambda data: None,
+    "files": lambda data: {},
+    "noun": lambda data: "training sample",
+    "joins_labels": lambda data: False,
+    "findings": lambda data: [],
+    "loading": lambda data: [],
+    "targets": lambda data: {"train": data.train_targets},
+    "look": lambda data: lambda full: [],
+    "initialise": lambda data: lambda network: None,
+}
+DESCRIBED = (
+    "class_names",
+    "input_spec",
+    "preprocessing",
+    "files",
+    "normalisation",
+    "fingerprint",
+)
+
+
+def part(data: Any, name: str) -> Any:
+    """A part of a data source, or what stands for one that was left out, is None or empty."""
+    found = getattr(data, name) if has(data, name) else None
+    is_left_out = found is None or (isinstance(found, Mapping) and not found)
+    return DEFAULTS[name](data) if is_left_out and name in DEFAULTS else found
+
+
+def has(data: Any, name: str) -> bool:
+    """Whether it is there; a property is not run, which may fail for a reason of its own."""
+    found = inspect.getattr_static(data, name, None)
+    return found is not None and found is not inspect.getattr_static(
+        pl.LightningDataModule, name, None
+    )
+
+
+def described(data: Any) -> dict[str, Any]:
+    """What a checkpoint has to say of the data, by name."""
+    return {name: part(data, name) for name in DESCRIBED}
+
+
+def input_spec_of(data: Any) -> InputsSpec:
+    return InputsSpec.from_json(data.input_spec)
+
+
+def check_source(data: Any) -> None:
+    """Names all that is missing or malformed, before anything is built from it.
+
+    Args:
+        data: A datamodule after its setup.
+
+    Raises:
+        ValueError: It does not keep the contract.
+    """
+    lacking = {name: what for name, what in NEEDED.items() if not has(data, name)}
+    problems = [f"lacks {name}: {what}" for name, what in lacking.items()]
+    unusable = {*lacking}
+    for needs, find in CHECKS:
+        found = [*find(data)] if unusable.isdisjoint(needs) else []
+        problems += [f"{needs[0]}: {problem}" for problem in found]
+        unusable |= {needs[0]} if found else set()
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        raise ValueError(
+            f"datamodule {type(data).__name__} does not keep the contract of data after its setup "
+            f"(the README lists it):{lines}"
+        )
+
+
+def bad_names(data: Any) -> Iterator[str]:
+    names = data.class_names
+    is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    if not is_list or not names or len({*names}) < len(names):
+        yield f"expected different texts, got {names!r:.200}"
+
+
+def bad_input_spec(data: Any) -> Iterator[str]:
+    try:
+        input_spec_of(data)
+    except ValueError as error:
+        yield str(error).removeprefix("input_spec: ")
+
+
+def bad_fingerprint(data: Any) -> Iterator[str]:
+    if not isinstance(data.fingerprint, str) or not data.fingerprint:
+        yield f"expected a text, got {data.fingerprint!r:.200}"
+
+
+def bad_train_targets(data: Any) -> Iterator[str]:
+    yield from bad_targets(data.train_targets, len(data.class_names))
+
+
+def bad_targets(targets: Any, num_classes: int) -> Iterator[str]:
+    """What is wrong with the targets of some samples, an array or tensor."""
+    if type_of(targets) != "int64" or targets.ndim != 1 or not len(targets):
+        yield f"expected targets int64 [N], got {shape_of(targets)}"
+        return
+    values = np.asarray(targets)
+    outside = np.flatnonzero((values < 0) | (values >= num_classes))
+    if len(outside):
+        yield f"row {outside[0]} has target {values[outside[0]]}, expected 0 to {num_classes - 1}"
+
+
+def bad_arguments(data: Any) -> Iterator[str]:
+    found = data.network_arguments()
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        yield f"expected values by name, got {found!r:.200}"
+
+
+def bad_preprocessing(data: Any) -> Iterator[str]:
+    try:
+        check_preprocessing(part(data, "preprocessing"), part(data, "files"))
+    except ValueError as error:
+        yield str(error)
+
+
+def bad_normalisation(data: Any) -> Iterator[str]:
+    found, inputs = part(data, "normalisation"), data.input_spec["inputs"]
+    if found is None:
+        return
+    sizes = [len(found[key]) for key in ("mean", "std") if key in found]
+    shape = inputs[0]["shape"]
+    if sizes != [shape[1]] * 2 or len(shape) != 4 or [i["name"] for i in inputs] != ["images"]:
+        yield (
+            f"is for the mean and std of each channel of a single input, images uint8 "
+            f"[batch,C,H,W]; got {found} and the inputs {inputs}; others are normalised in the "
+            "network"
+        )
+
+
+def bad_batch(data: Any) -> Iterator[str]:
+    batch = data.example_batch()
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        yield f"expected (inputs, targets), got {shape_of(batch)}"
+        return
+    yield from bad_samples(data, *batch)
+
+
+def bad_arrays(data: Any) -> Iterator[str]:
+    yield from bad_samples(data, *data.samples("train", LOOKED_AT))
+
+
+def bad_samples(data: Any, inputs: Any, targets: Any) -> Iterator[str]:
+    """What does not fit input_spec, and what is no target."""
+    spec = input_spec_of(data)
+    try:
+        arrays = named(inputs, spec.names)
+        spec.check_arrays(arrays, "inputs")
+    except ValueError as error:
+        yield str(error)
+        return
+    yield from bad_targets(targets, len(data.class_names))
+    lengths = {name: len(array) for name, array in arrays.items()} | {"targets": len(targets)}
+    if len({*lengths.values()}) > 1:
+        counted = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+        yield f"expected as many targets as samples of each input, got {counted}"
+
+
+def type_of(values: Any) -> str:
+    return str(getattr(values, "dtype", type(values).__name__)).removeprefix("torch.")
+
+
+def shape_of(value: Any) -> str:
+    """Type and shape in words."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {', '.join(map(shape_of, value)) or 'nothing'}"
+    return f"{type_of(value)} {list(value.shape)}" if hasattr(value, "shape") else type_of(value)
+
+
+# what each looks at first, and what else it needs to be there
+CHECKS: tuple[tuple[tuple[str, ...], Callable[[Any], Iterator[str]]], ...] = (
+    (("class_names",), bad_names),
+    (("input_spec",), bad_input_spec),
+    (("fingerprint",), bad_fingerprint),
+    (("train_targets", "class_names"), bad_train_targets),
+    (("network_arguments",), bad_arguments),
+    (("preprocessing", "input_spec"), bad_preprocessing),
+    (("normalisation", "input_spec"), bad_normalisation),
+    (("example_batch", "input_spec", "class_names"), bad_batch),
+    (("samples", "input_spec", "class_names"), bad_arrays),
+)

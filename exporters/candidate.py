@@ -48,8 +48,10 @@ class ExportJob:
 
     def metadata(self) -> dict[str, str]:
         """What a file should say about itself, for formats that have room for it."""
-        kept = ("kind", "class_names", "preprocessing", "input_spec", "fingerprint", "git_commit")
-        return {name: json.dumps(self.description.get(name)) for name in kept}
+        kept = ("class_names", "preprocessing", "input_spec", "fingerprint", "git_commit")
+        found = {"kind": self.description["preprocessing"]["kind"]}
+        found |= {name: self.description.get(name) for name in kept}
+        return {name: json.dumps(value) for name, value in found.items()}
 
 
 def format_module(name: str) -> Any:

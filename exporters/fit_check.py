@@ -16,7 +16,7 @@ from exporters.candidate import format_module
 from exporters.format_choice import Choice, check_speed_limit, choose
 from exporters.program import probe
 from exporters.spec import EXAMPLE_BATCH, ExportSpec
-from preprocessing.reader import check_files
+from preprocessing.inputs import values_of
 
 
 def check_export(
@@ -34,13 +34,8 @@ def check_export(
     choice = choose(formats)
     check_speed_limit(choice.names, fail_if_slower, "--export.")
     inputs, _ = datamodule.example_batch()
-    example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     spec = ExportSpec.from_json(datamodule.input_spec)
-    try:
-        check_files(datamodule.kind, datamodule.files)
-    except ValueError as error:
-        raise ValueError(f"export: the datamodule {error}") from error
-    return check(module, spec, example, len(datamodule.class_names), choice)
+    return check(module, spec, values_of(inputs), len(datamodule.class_names), choice)
 
 
 def check(

@@ -15,7 +15,6 @@ from exporters.verdict import FAILED, PAYS, Evidence, pays, recommend
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "pillow", "tokenizers")
 FROM_DESCRIPTION = (
-    "kind",
     "class_names",
     "input_spec",
     "preprocessing",
@@ -46,6 +45,7 @@ def build_manifest(
     manifest: dict[str, Any] = {
         "manifest_version": MANIFEST_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "kind": description["preprocessing"]["kind"],
         **{name: description.get(name) for name in FROM_DESCRIPTION},
         "training": training_settings(description.get("config") or {}),
         "checkpoint": {

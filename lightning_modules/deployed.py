@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
-from preprocessing.reader import TOKENIZER, check_files
+from preprocessing.reader import check_preprocessing
 
-DESCRIPTION_FORMAT = 1
+DESCRIPTION_FORMAT = 2
+READABLE_FORMATS = (1, 2)  # the first says "kind" beside the preprocessing's own, which is not read
 STATE_PREFIX = "model."
 PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
 # what a checkpoint must hold at least, whoever wrote it
 CONTENT: dict[str, Any] = {
     "state_dict": dict,
     "description": {
-        "kind": str,
         "network": {"name": str, "arguments": dict},
         "class_names": list,
         "input_spec": {"inputs": list},
@@ -66,25 +66,24 @@ class DeployedImages(nn.Module):
         return self.network((images.to(self.mean.dtype) - self.mean) / self.std)
 
 
-class DeployedText(nn.Module):
-    """A text network; its embedding takes token ids as they are."""
+def passing_on(network: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A module whose forward takes inputs of these names and hands them to `network` as they are.
 
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
+    torch.fx writes that forward, so that it can be traced, scripted and exported like any other.
+    """
+    graph = fx.Graph()
+    inputs = tuple(graph.placeholder(name, Tensor) for name in names)
+    graph.output(graph.call_module("network", inputs))
+    return fx.GraphModule({"network": network}, graph, "DeployedInputs")
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """int64 [N,L] padded with 0 at the end, int64 [N] -> logits [N,K]."""
-        return self.network(tokens, lengths)
 
-
-def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | None) -> nn.Module:
-    """Puts the input side around a network of the given kind ("image" or "text")."""
-    if kind == "text":
-        return DeployedText(network)
-    if kind == "image" and normalisation:
+def deploy(
+    network: nn.Module, normalisation: Mapping[str, Any] | None, input_spec: Mapping[str, Any]
+) -> nn.Module:
+    """Puts the input side around a network: normalisation where data have one, else nothing."""
+    if normalisation:
         return DeployedImages(network, normalisation["mean"], normalisation["std"])
-    raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
+    return passing_on(network, [item["name"] for item in input_spec["inputs"]])
 
 
 def resolve(path: str, allow_external_code: bool = False) -> Any:
@@ -156,44 +155,32 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(description, dict):
         raise ValueError(f"{path} holds no model description: it was not written by this project")
     found = description.get("format")
-    if found != DESCRIPTION_FORMAT:
+    if found not in READABLE_FORMATS:
         raise ValueError(
-            f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
+            f"{path} has description format {found}, this version reads 1 to {DESCRIPTION_FORMAT}"
         )
     if wrong := misplaced(checkpoint, CONTENT):
         raise ValueError(
             f"{path} was not written by this project: missing or of another type is "
             f"{', '.join(wrong)}"
         )
-    check_brought(path, description)
-    return checkpoint
-
-
-def check_brought(path: Path, description: Mapping[str, Any]) -> None:
-    """Refuses files that a checkpoint brings beside its tokenizer.
-
-    Raises:
-        ValueError: With the names.
-    """
     try:
-        check_files(description["kind"], description["files"] or {})
+        check_preprocessing(description["preprocessing"], description["files"] or {})
     except ValueError as error:
         raise ValueError(f"{path} {error}") from error
-    tokenizer = description["preprocessing"].get("tokenizer")
-    if description["kind"] == "text" and tokenizer != TOKENIZER:
-        raise ValueError(f"{path} names another tokenizer: {tokenizer!r}, not {TOKENIZER!r}")
+    return checkpoint
 
 
 def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     """Names of what is missing or of another type, with dots."""
     found = []
-    for name, kind in expected.items():
+    for name, form in expected.items():
         value: Any = content.get(name)
-        is_right = isinstance(value, dict if isinstance(kind, dict) else kind)
+        is_right = isinstance(value, dict if isinstance(form, dict) else form)
         if name not in content or not is_right:
             found.append(name)
-        elif isinstance(kind, dict):
-            found += [f"{name}.{inner}" for inner in misplaced(value, kind)]
+        elif isinstance(form, dict):
+            found += [f"{name}.{inner}" for inner in misplaced(value, form)]
     return found
 
 
@@ -208,7 +195,7 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     arguments = dict(description["network"]["arguments"])
     arguments |= {name: value for name, value in STARTS.items() if name in arguments}
     built = build_network(network, arguments)
-    module = deploy(built, description["kind"], description["normalisation"])
+    module = deploy(built, description["normalisation"], description["input_spec"])
     weights = {
         name.removeprefix(STATE_PREFIX): value
         for name, value in checkpoint["state_dict"].items()

@@ -126,6 +126,13 @@ class InputsSpec:
                 )
 
 
+def values_of(inputs: Any) -> list[Any]:
+    """A batch's inputs, named or not, in their order, as a network is called with them."""
+    if isinstance(inputs, Mapping):
+        return list(inputs.values())
+    return list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+
+
 def named(inputs: Any, names: Sequence[str]) -> dict[str, Any]:
     """A batch's inputs by name: they are so already, or a tuple, or the one of a single input.
 
@@ -139,11 +146,9 @@ def named(inputs: Any, names: Sequence[str]) -> dict[str, Any]:
                 f"has {', '.join(names)}: names and order must agree"
             )
         return dict(inputs)
-    values = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    values = values_of(inputs)
     if len(values) != len(names):
-        raise ValueError(
-            f"a batch has {len(values)} inputs, but input_spec has {', '.join(names)}"
-        )
+        raise ValueError(f"a batch has {len(values)} inputs, but input_spec has {', '.join(names)}")
     return dict(zip(names, values, strict=True))
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from datamodules.contract import NEEDED, check_source
 from datamodules.digits import Digits
-from datamodules.source_contract import NEEDED, check_source
 
 
 def test_what_few_need_gets_a_default() -> None:
