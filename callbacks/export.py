@@ -81,7 +81,7 @@ class Export(pl.Callback):
         self.qat = qat
         self.numbers = percents | {"qat_epochs": qat_epochs, "timeout": timeout}
         self.run_folder: Path | None = None
-        self.check: Callable[[Any, Any, str, bool], str | None] | None = None
+        self.check: Callable[[Any, Any, Any, str, bool], str | None] | None = None
         self.script: Path | None = None
         self.allow_external_code = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -90,7 +90,7 @@ class Export(pl.Callback):
     def bind(
         self,
         run_folder: Path | None,
-        check: Callable[[Any, Any, str, bool], str | None],
+        check: Callable[[Any, Any, Any, str, bool], str | None],
         script: Path,
         allow_external_code: bool = False,
     ) -> None:
@@ -98,8 +98,9 @@ class Export(pl.Callback):
 
         Args:
             run_folder: Where samples, bundle and log go.
-            check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
-                where they do not fit, and returns what a user should know beforehand.
+            check: Called with model, datamodule, its preprocessing, formats and `fail_if_slower`;
+                raises ValueError where they do not fit, and returns what a user should know
+                beforehand.
             script: The project's export.py.
             allow_external_code: Passed on to the script.
         """
@@ -126,7 +127,8 @@ class Export(pl.Callback):
         elif self.check is not None:
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
+            how: Any = pl_module.description["preprocessing"]  # type: ignore[index]
+            note = self.check(pl_module.model, data, how, formats, self.fail_if_slower)
             if note:
                 trainer.print(note)
 

@@ -91,7 +91,7 @@ class WandbReport(pl.Callback):
         if self.log_samples:
             import wandb
 
-            images = inputs.get("images") if isinstance(inputs, Mapping) else inputs
+            images: Any = inputs.get("images") if isinstance(inputs, Mapping) else inputs
             for index, row in enumerate(rows):
                 shows = isinstance(images, Tensor) and len(self.rows) + index < MAX_SAMPLES
                 picture = images[index].cpu().permute(1, 2, 0).numpy() if shows else None

@@ -234,7 +234,7 @@ class ImageDataModule(LazyLoading):
             "image_size": (height, width),
         }
 
-    def read(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
         return {"images": self.splits[split].read(rows)}
 
     # ---- loading -----------------------------------------------------------------------

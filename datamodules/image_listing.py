@@ -147,8 +147,8 @@ def join(
         names = np.array([os.fsencode(path) for paths in by_label for path in paths])
         splits[split] = ListedImages(names, targets)
     shown = listing([f"{label} {name}" for label, name in enumerate(class_names)], 20)
-    classes = note(f"{len(class_names)} classes: {shown}")
-    return ImageListing(class_names, splits, [classes, *findings, *map(warning, odd)])
+    summary = note(f"{len(class_names)} classes: {shown}")
+    return ImageListing(class_names, splits, [summary, *findings, *map(warning, odd)])
 
 
 def refuse(source: str, problems: Sequence[str]) -> NoReturn:

@@ -152,7 +152,7 @@ class LazyLoading(pl.LightningDataModule):
         """Training's batches."""
 
     @abstractmethod
-    def read(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Inputs by name of some samples, not augmented."""
 
     def example_batch(self) -> tuple[dict[str, Tensor], Tensor]:
@@ -166,7 +166,7 @@ class LazyLoading(pl.LightningDataModule):
         """Inputs by name and targets of a split, not augmented; stratified where limited."""
         targets = self.targets[split]
         rows = stratified_subset(targets, limit)
-        return self.read(split, rows), targets[rows]
+        return self.inputs_of(split, rows), targets[rows]
 
 
 def keep_batch(batch: Any) -> Any:

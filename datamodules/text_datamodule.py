@@ -271,7 +271,7 @@ class TextDataModule(LazyLoading):
             vectors, found = read_word_vectors(Path(self.vectors), tokens)
             initialise_embedding(network, vectors, found)
 
-    def read(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
         return self.corpus.splits[split].read(rows)
 
     # ---- loading -----------------------------------------------------------------------

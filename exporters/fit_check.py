@@ -6,7 +6,7 @@ N batch, K classes.
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,12 +20,17 @@ from preprocessing.inputs import values_of
 
 
 def check_export(
-    module: nn.Module, datamodule: Any, formats: str = "default", fail_if_slower: bool = False
+    module: nn.Module,
+    datamodule: Any,
+    preprocessing: Mapping[str, Any],
+    formats: str = "default",
+    fail_if_slower: bool = False,
 ) -> str | None:
     """`check` with what the datamodule says and shows, for the flags --export.*.
 
     Returns:
-        What a user should know before training: formats that this network will not have.
+        What a user should know before training: formats that this network will not have, and what
+        the bundle will not be able to read.
 
     Raises:
         ValueError: The module cannot be exported as the datamodule describes it, or not in a format
@@ -35,7 +40,13 @@ def check_export(
     check_speed_limit(choice.names, fail_if_slower, "--export.")
     inputs, _ = datamodule.example_batch()
     spec = ExportSpec.from_json(datamodule.input_spec)
-    return check(module, spec, values_of(inputs), len(datamodule.class_names), choice)
+    notes = [check(module, spec, values_of(inputs), len(datamodule.class_names), choice)]
+    if preprocessing["kind"] == "arrays":
+        notes.append(
+            "export: the bundle will take .npz files of the inputs alone, since this data has no "
+            "preprocessing that says how other files become inputs"
+        )
+    return "\n".join(filter(None, notes)) or None
 
 
 def check(

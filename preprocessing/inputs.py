@@ -157,5 +157,5 @@ def padded_stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     size = np.max([array.shape for array in arrays], axis=0, initial=0).astype(int)
     stacked = np.zeros((len(arrays), *size), arrays[0].dtype)
     for row, array in enumerate(arrays):
-        stacked[(row, *map(slice, array.shape))] = array
+        stacked[row, ...][tuple(map(slice, array.shape))] = array
     return stacked

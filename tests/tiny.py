@@ -6,6 +6,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
+from datamodules.contract import described
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import PackedImages
@@ -63,23 +64,16 @@ def tiny_classifier(
     small = {"width": 4, "hidden_features": 16, "dropout": 0.0} if network == "small_cnn" else {}
     network_type = network_class(network)
     arguments = network_arguments(network_type, data.network_arguments(), small | (model or {}))
-    normalisation = data.normalisation if data.kind == "image" else None
     description = {
-        "format": 1,
-        "kind": data.kind,
+        "format": 2,
         "network": {"name": network, "arguments": arguments},
-        "class_names": data.class_names,
-        "input_spec": data.input_spec,
-        "preprocessing": data.preprocessing,
-        "files": data.files,
-        "normalisation": normalisation,
-        "fingerprint": data.fingerprint,
+        **described(data),
         "versions": {"torch": str(torch.__version__)},
         "git_commit": None,
         "config": {},
     }
     return Classifier(
-        deploy(network_type(**arguments), data.kind, normalisation),
+        deploy(network_type(**arguments), description["normalisation"], data.input_spec),
         build_loss(len(data.class_names), data.train_targets, **loss or {}),
         description,
         {"lr": 1e-2} | (optimizer or {}),
