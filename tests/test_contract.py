@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import export
 from datamodules import DATAMODULES
+from datamodules.contract import check_source, described
 from exporters import HAS_TORCHSCRIPT
 from exporters.spec import ExportSpec
 from lightning_modules.classifier import Classifier
@@ -41,8 +42,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def inputs_of(batch: Any) -> tuple[Tensor, ...]:
-    inputs = batch[0]
-    return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    return tuple(batch[0].values())
 
 
 def after_transfer(data: Any, batch: Any) -> Any:
@@ -50,15 +50,18 @@ def after_transfer(data: Any, batch: Any) -> Any:
 
 
 def test_source_says_what_the_program_needs(source: Any) -> None:
-    assert source.kind in ("image", "text")
+    check_source(source)
     names = source.class_names
     assert len(names) == len(set(names)) >= 2
     assert all(isinstance(name, str) for name in names)
     assert len(source.fingerprint) >= 16
     assert source.network_arguments()["num_classes"] == len(names)
     assert source.train_targets.dtype == np.int64
-    assert set(source.files) == ({"tokenizer.json"} if source.kind == "text" else set())
-    for value in (source.input_spec, source.preprocessing):
+    assert set(source.network_arguments()) == set(source.determines)
+    of_data = described(source)
+    is_text = of_data["preprocessing"]["kind"] == "text"
+    assert set(of_data["files"]) == ({"tokenizer.json"} if is_text else set())
+    for value in of_data.values():
         assert is_plain(value), value
 
 
@@ -75,12 +78,12 @@ def test_batches_keep_the_contract(source: Any) -> None:
     loaders = (source.train_dataloader(), source.val_dataloader(), source.test_dataloader())
     batches = [after_transfer(source, next(iter(loader))) for loader in loaders]
     for batch in [*batches, source.example_batch()]:
-        inputs, targets = inputs_of(batch), batch[1]
+        inputs, targets = batch
         assert targets.dtype == torch.int64
         assert len(targets) >= 2
         assert 0 <= int(targets.min()) <= int(targets.max()) < len(source.class_names)
-        arrays = {n: x.numpy() for n, x in zip(spec.names, inputs, strict=True)}
-        spec.check_arrays(arrays, "batch")
+        assert list(inputs) == spec.names
+        spec.check_arrays(inputs, "batch")
 
 
 def test_every_evaluation_sample_comes_once(source: Any) -> None:
@@ -118,7 +121,6 @@ SEQUENCE = torch.Generator().manual_seed(0)
 class TinyText:
     """What a network for text sees: 3 classes, told apart by one word."""
 
-    kind = "text"
     class_names = ["a", "b", "c"]
     files = {"tokenizer.json": "{}"}
     preprocessing: dict[str, Any] = {
@@ -137,13 +139,13 @@ class TinyText:
     def network_arguments(self) -> dict[str, Any]:
         return {"vocab_size": 30, "num_classes": 3, "max_length": 40}
 
-    def example_batch(self) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def example_batch(self) -> tuple[dict[str, Tensor], Tensor]:
         lengths = torch.randint(2, 12, (12,), generator=SEQUENCE)
         tokens = torch.randint(5, 30, (12, 12), generator=SEQUENCE)
         targets = torch.arange(12) % 3
         tokens[:, 0] = targets + 2
         tokens[torch.arange(12)[None] >= lengths[:, None]] = 0
-        return (tokens, lengths), targets
+        return {"tokens": tokens, "lengths": lengths}, targets
 
 
 class LargerImages(TinyImages):
@@ -202,7 +204,7 @@ def test_a_prediction_is_independent_of_its_batch(
         together = model(*inputs)
         for row in range(len(together)):
             alone = [x[row : row + 1] for x in inputs]
-            if network_and_data[1].kind == "text":  # without the padding that others need
+            if len(alone) == 2:  # texts, without the padding that others need
                 alone[0] = alone[0][:, : int(alone[1])]
             torch.testing.assert_close(model(*alone)[0], together[row], rtol=1e-4, atol=1e-5)
 
@@ -233,8 +235,7 @@ def test_default_exports_equal_the_checkpoint(
         for _ in range(20):
             classifier.train().logits(batch[0])
     save(classifier, tmp_path / "a.ckpt")
-    names = [item["name"] for item in data.input_spec["inputs"]]
-    arrays = {n: x.numpy() for n, x in zip(names, inputs_of(batch), strict=True)}
+    arrays = {name: x.numpy() for name, x in batch[0].items()}
     (tmp_path / "samples").mkdir()
     for split in ("validation", "calibration"):
         np.savez(

@@ -348,7 +348,7 @@ def test_workers_and_batches_make_no_difference_to_a_transform(own: Path, tmp_pa
         data = build_data(configure(flags))
         data.setup()
         batches = [batch for batch, _ in zip(data.train_dataloader(), range(2), strict=False)]
-        found.append(torch.cat([images for images, *_ in batches]))
+        found.append(torch.cat([inputs["images"] for inputs, *_ in batches]))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0][:64], found[2])
 
@@ -417,9 +417,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 class Rows(pl.LightningDataModule):
-    kind = "image"
     class_names = ["a", "b", "c"]
-    preprocessing = {}
     fingerprint = "rows"
     normalisation = {"mean": [0.5], "std": [0.5]}
     input_spec = {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import predict
+from datamodules.findings import texts
 from datamodules.lazy_loader import keep_batch
 from datamodules.packed_images import ImageDataset
 from datamodules.packed_texts import TextDataset
@@ -154,7 +155,9 @@ def test_the_share_of_texts_that_are_cut_is_told(tmp_path: Path) -> None:
     (root / "a" / "0.txt").write_text("word " * 10_000)
     data = TextFiles(str(root), cache_dir=str(tmp_path / "cache"), max_length=32)
     data.setup()
-    assert any("of the texts of" in note and "cut to 32 tokens" in note for note in data.notes)
+    assert any(
+        "of the texts of" in note and "cut to 32 tokens" in note for note in texts(data.findings)
+    )
     assert max(split.lengths.max() for split in data.corpus.splits.values()) == 32
 
 

@@ -122,7 +122,7 @@ def checkpoint_in(folder: Path, **config: object) -> str:
     names = ("resume", "test_only", "replay", "config", "print_config", "allow_changes", "debug")
     plain = {n: v for n, v in stored.items() if n not in (*names, "allow_external_code")}
     description = {
-        "format": DESCRIPTION_FORMAT, "kind": "image", "network": {"name": "", "arguments": {}},
+        "format": DESCRIPTION_FORMAT, "network": {"name": "", "arguments": {}},
         "class_names": [], "input_spec": {"inputs": []}, "preprocessing": {"kind": "image"},
         "files": {}, "normalisation": {}, "config": plain | config,
     }  # fmt: skip

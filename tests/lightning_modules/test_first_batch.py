@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
-from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.deployed import DeployedImages, passing_on
 from lightning_modules.first_batch import check_first_batch, described
 from lightning_modules.losses import SampleLoss
 
@@ -30,8 +30,8 @@ class Answers(nn.Module):
         return self.change(self.layers(images), self.training)
 
 
-def module_of(network: nn.Module, kind: str = "image") -> Any:
-    deployed = DeployedText(network) if kind == "text" else DeployedImages(network, [0.5], [0.5])
+def module_of(network: nn.Module, *names: str) -> Any:
+    deployed = passing_on(network, names) if names else DeployedImages(network, [0.5], [0.5])
     description = {"network": {"name": "mine.Net"}}
     return SimpleNamespace(
         model=deployed,

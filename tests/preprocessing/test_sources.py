@@ -92,7 +92,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     lines(monkeypatch, "\ufeffgrün\r\n\na\u2028b\x0bc".encode())
     assert find("-") == [("stdin:1", "grün"), ("stdin:2", ""), ("stdin:3", "a\u2028b\x0bc")]
     lines(monkeypatch, b"some/a.png\n\nb.png\n")
-    assert [content for _, content in find("-", kind="image")] == [
+    assert [content for _, content in find("-", takes_text=False)] == [
         Path("some/a.png"),
         Path("b.png"),
     ]
