@@ -98,7 +98,7 @@ class Export(pl.Callback):
 
         Args:
             run_folder: Where samples, bundle and log go.
-            check: Called with model, datamodule, its preprocessing, formats and `fail_if_slower`;
+            check: Called with model, description, datamodule, formats and `fail_if_slower`;
                 raises ValueError where they do not fit, and returns what a user should know
                 beforehand.
             script: The project's export.py.
@@ -127,8 +127,8 @@ class Export(pl.Callback):
         elif self.check is not None:
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            how: Any = pl_module.description["preprocessing"]  # type: ignore[index]
-            note = self.check(pl_module.model, data, how, formats, self.fail_if_slower)
+            how = formats, self.fail_if_slower
+            note = self.check(pl_module.model, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
 

@@ -21,12 +21,12 @@ from preprocessing.inputs import values_of
 
 def check_export(
     module: nn.Module,
+    description: Mapping[str, Any],
     datamodule: Any,
-    preprocessing: Mapping[str, Any],
     formats: str = "default",
     fail_if_slower: bool = False,
 ) -> str | None:
-    """`check` with what the datamodule says and shows, for the flags --export.*.
+    """`check` with what the description says and the datamodule shows, for the flags --export.*.
 
     Returns:
         What a user should know before training: formats that this network will not have, and what
@@ -39,9 +39,9 @@ def check_export(
     choice = choose(formats)
     check_speed_limit(choice.names, fail_if_slower, "--export.")
     inputs, _ = datamodule.example_batch()
-    spec = ExportSpec.from_json(datamodule.input_spec)
-    notes = [check(module, spec, values_of(inputs), len(datamodule.class_names), choice)]
-    if preprocessing["kind"] == "arrays":
+    spec = ExportSpec.from_json(description["input_spec"])
+    notes = [check(module, spec, values_of(inputs), len(description["class_names"]), choice)]
+    if description["preprocessing"]["kind"] == "arrays":
         notes.append(
             "export: the bundle will take .npz files of the inputs alone, since this data has no "
             "preprocessing that says how other files become inputs"

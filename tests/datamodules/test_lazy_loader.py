@@ -47,9 +47,8 @@ def test_such_a_split_is_named_before_training(tmp_path: Path) -> None:
     ("count", "said"), [(1, "1 training image is"), (3, "3 training images are")]
 )
 def test_what_is_left_out_is_counted_in_good_english(count: int, said: str) -> None:
-    data = TinyImages(num_train=45 + count, batch_size=15)
-    data.trainer = TWO_RANKS if count > 1 else None
-    data.batch_size = 15 + (count > 1) * 29
+    data = TinyImages(num_train=45 + count, batch_size=15 if count == 1 else 9)
+    data.trainer = None if count == 1 else SimpleNamespace(**vars(TWO_RANKS) | {"world_size": 3})
     data.train_dataloader()
     assert data.loading[0] == f"{said} left out of each epoch: too few for a batch"
 

@@ -79,7 +79,7 @@ def test_a_network_for_other_inputs() -> None:
     texts = (torch.zeros(4, 6, dtype=torch.int64), torch.full((4,), 6)), IMAGES[1]
     text = r"first batch, int64 \[4, 6\], int64 \[4\]: .*takes 2 positional arguments"
     with pytest.raises(ValueError, match=text):
-        check_first_batch(module_of(Answers(lambda x, _: x), "text"), texts, CPU)
+        check_first_batch(module_of(Answers(lambda x, _: x), "tokens", "lengths"), texts, CPU)
 
 
 def test_a_fault_in_own_code_keeps_its_trace() -> None:
