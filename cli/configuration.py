@@ -24,10 +24,10 @@ from cli.chosen_classes import (
     class_groups,
     default_experiment,
     own_callbacks,
-    preprocessing_of_weights,
     show_names,
     without_others,
 )
+from cli.data_defaults import data_defaults
 from cli.given_flags import check_bare, check_purpose, joined
 from cli.parsing import (
     Configuration,
@@ -55,7 +55,7 @@ from cli.resume import (
 from cli.run_folder import is_rank_zero
 from cli.settings_together import check_recorded, check_together
 from datamodules import DATAMODULES
-from datamodules.image_datamodule import ImageDataModule
+from datamodules.contract import has
 from datamodules.samplers import per_rank_batch_size
 from lightning_modules.deployed import read_checkpoint, resolve, resolve_class
 from lightning_modules.optimizers import build_optimizer
@@ -89,7 +89,6 @@ def configure(argv: Sequence[str]) -> Configuration:
         settings = settings_of(stored, str(checkpoint)) + given
     groups, problems = class_groups(settings)
     settings, notes = without_others(settings, groups)
-    settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
         print(help_text(parser), end="")
@@ -102,6 +101,14 @@ def configure(argv: Sequence[str]) -> Configuration:
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
     configuration = join(parser, found.fine)
+    if not checkpoint and not problems:
+        network = next((group.callable for group in groups if group.key == "model"), None)
+        asked, lines = data_defaults(network, configuration, {s.name for s in settings})
+        if (further := judge(parser, asked)).wrong:
+            raise UsageError(further.wrong)
+        problems += further.outside
+        notes += lines
+        configuration = join(parser, found.fine + further.fine)
     machine = check_machine(configuration)
     values = [] if problems else check_values(configuration, with_trainer=not machine)
     problems += [*found.outside, *machine, *values]
@@ -226,12 +233,17 @@ def build_data(configuration: Configuration) -> Any:
     external = configuration["allow_external_code"]
     data_class = resolve_class(DATAMODULES.get(name, name), external)
     data: Any = data_class(**arguments, seed=configuration["seed"])
-    if isinstance(data, ImageDataModule) and data.transform is not None:
+    if path := arguments.get("transform"):
+        if not has(data, "use_transform"):
+            raise ValueError(
+                f"--data.transform {path}: --data {name} takes none; it needs a method "
+                "use_transform(transform)"
+            )
         try:
-            transform = resolve(data.transform, external)
+            transform = resolve(path, external)
             data.use_transform(transform() if isinstance(transform, type) else transform)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"--data.transform {data.transform}: {error}") from error
+            raise ValueError(f"--data.transform {path}: {error}") from error
     return data
 
 

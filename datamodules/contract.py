@@ -97,7 +97,7 @@ class DataSource(Protocol):
         """How batches are loaded; known once the training loader is made."""
 
     @property
-    def targets(self) -> dict[str, np.ndarray]:
+    def split_targets(self) -> dict[str, np.ndarray]:
         """int64 [M] of each split that is at hand."""
 
     def look(self, full: bool) -> list[Finding]:
@@ -130,7 +130,7 @@ DEFAULTS: dict[str, Callable[[Any], Any]] = {
     "joins_labels": lambda data: False,
     "findings": lambda data: [],
     "loading": lambda data: [],
-    "targets": lambda data: {"train": data.train_targets},
+    "split_targets": lambda data: {"train": data.train_targets},
     "look": lambda data: lambda full: [],
     "initialise": lambda data: lambda network: None,
 }

@@ -39,7 +39,7 @@ def check_data(data: Any, level: str | bool, folder: Path | None) -> None:
     """
     if is_off(level):
         return
-    targets = part(data, "targets")
+    targets = part(data, "split_targets")
     total, names = sum(map(len, targets.values())), data.class_names
     summary = f"{total:,} {part(data, 'noun')}s, {len(names)} classes"
     found = [*bad_values(data), *part(data, "findings"), *part(data, "look")(level == "full")]

@@ -222,7 +222,7 @@ class ImageDataModule(LazyLoading):
         return digest.hexdigest()
 
     @property
-    def targets(self) -> dict[str, np.ndarray]:
+    def split_targets(self) -> dict[str, np.ndarray]:
         """int64 [M] of each split."""
         return {name: self.splits[name].targets for name in SPLITS}
 

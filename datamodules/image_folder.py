@@ -74,6 +74,7 @@ class ImageFolder(ImageDataModule):
         self.given_fractions = {"val": common.get("val_fraction"), "test": test_fraction}
         self.skip_unreadable = skip_unreadable
         self.cache_gigabytes = cache_gigabytes
+        self.taken: list[Finding] = []
         if weights is not None:
             self._take_over(weights)
 
@@ -82,7 +83,7 @@ class ImageFolder(ImageDataModule):
         listing = self.find_images(cache)
         train_images = listing.splits["train"]
         plan = make_plan(train_images, self.asked)
-        self.plan, findings = plan.settings, [*listing.findings, *plan.findings]
+        self.plan, findings = plan.settings, [*listing.findings, *self.taken, *plan.findings]
         recrops = bool(self.sample_augmentation.random_resized_crop) and not plan.is_native
         pack = self._fits_cache(listing, cache)
         sets: dict[str, ImageSet] = {}
@@ -164,8 +165,13 @@ class ImageFolder(ImageDataModule):
                 f"--data.weights {weights!r}: torchvision has no such weights; they are written "
                 "like ResNet50_Weights.IMAGENET1K_V2"
             ) from error
+        taken = []
         if self.asked.image_size is None:
             size, scaled = preset.crop_size[0], preset.resize_size[0]
             self.asked = replace(self.asked, image_size=size, weights_resize_to=scaled)
+            taken.append(f"image size {size}")
         if self.mean is None:
             self.mean, self.std = list(preset.mean), list(preset.std)
+            taken.append(f"mean {self.mean}, std {self.std}")
+        if taken:
+            self.taken.append(note(f"{', '.join(taken)}, as the weights {weights} ask"))

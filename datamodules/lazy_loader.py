@@ -139,13 +139,13 @@ class LazyLoading(pl.LightningDataModule):
 
     @property
     @abstractmethod
-    def targets(self) -> dict[str, np.ndarray]:
+    def split_targets(self) -> dict[str, np.ndarray]:
         """int64 [M] of each split."""
 
     @property
     def train_targets(self) -> np.ndarray:
         """int64 [M], for class weights."""
-        return self.targets["train"]
+        return self.split_targets["train"]
 
     @abstractmethod
     def train_loader(self) -> DataLoader:
@@ -164,7 +164,7 @@ class LazyLoading(pl.LightningDataModule):
         self, split: str, limit: int | None = None
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Inputs by name and targets of a split, not augmented; stratified where limited."""
-        targets = self.targets[split]
+        targets = self.split_targets[split]
         rows = stratified_subset(targets, limit)
         return self.inputs_of(split, rows), targets[rows]
 

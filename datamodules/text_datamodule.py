@@ -247,7 +247,7 @@ class TextDataModule(LazyLoading):
         }
 
     @property
-    def targets(self) -> dict[str, np.ndarray]:
+    def split_targets(self) -> dict[str, np.ndarray]:
         """int64 [M] of each split."""
         return {name: split.targets for name, split in self.corpus.splits.items()}
 

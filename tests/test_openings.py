@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from cli.configuration import build_data, configure
+from cli.problems import UsageError
 from lightning_modules.deployed import load_deployed, read_checkpoint
+from tests.datamodules.pictures import save_tree
 from train import main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]
@@ -107,6 +109,69 @@ def test_a_network_that_does_not_fit_is_one_message(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert error.count("\n") == 1
+
+
+ASKING = """
+from torch import nn
+
+class Asks(nn.Module):
+    def __init__(self, num_classes: int, image_size: tuple[int, int], side: int = 12):
+        super().__init__()
+        assert image_size == (side, side)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, num_classes))
+    def forward(self, images):
+        return self.layers(images)
+    @staticmethod
+    def data_defaults(arguments):
+        return {"image_size": arguments["side"], "mean": [0.5] * 3, "std": [0.25] * 3, "hue": 1}
+
+def build(num_classes: int, image_size: int):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, num_classes))
+
+build.data_defaults = {"image_size": 10}
+
+def wrong(num_classes: int):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+wrong.data_defaults = {"image_size": "large"}
+"""
+
+
+@pytest.mark.slow
+def test_a_network_says_what_it_asks_of_the_data(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(ASKING)
+    tree = save_tree(tmp_path / "pictures", {"a": 20, "b": 20, "c": 20}, (16, 16))
+    data = ["--data", "image_folder", "--data.root", str(tree)]
+    data += ["--data.cache_dir", str(tmp_path / "cache")]
+    assert train(tmp_path, "--model", "own_parts.Asks", "--model.side", "9", *data) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "data.image_size 9, data.mean [0.5, 0.5, 0.5], data.std [0.25, 0.25, 0.25]" in lines[0]
+    assert lines[0].endswith(", as --model own_parts.Asks asks")
+    assert lines[1] == (
+        "not taken, as --data image_folder has no such setting: data.hue 1, which --model "
+        "own_parts.Asks asks for"
+    )
+    description = read_checkpoint(last_checkpoint(tmp_path))["description"]
+    assert description["config"]["data"]["image_size"] == 9
+    assert description["normalisation"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
+    again = ["--resume", str(last_checkpoint(tmp_path)), "--max_epochs", "2", "--allow_changes"]
+    assert main([*SHORT, *again, "--allow_external_code"]) == 0
+    assert " asks" not in capsys.readouterr().out  # it stands in the checkpoint
+
+
+def test_what_the_user_gives_goes_before_what_a_network_asks(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(ASKING)
+    flags = ["--data", "image_folder", "--data.root", str(tmp_path), "--allow_external_code"]
+    asks = ["--model", "own_parts.build", *flags]
+    assert configure(asks)["data"]["image_size"] == 10
+    assert configure([*asks, "--data.image_size", "7"])["data"]["image_size"] == 7
+    assert configure([*asks, "--data.image_size", "null"])["data"]["image_size"] is None
+    with pytest.raises(UsageError, match="data_defaults of own_parts.wrong: --data.image_size mu"):
+        configure(["--model", "own_parts.wrong", *flags])
 
 
 # ---- losses -------------------------------------------------------------------------------

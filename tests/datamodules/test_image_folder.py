@@ -292,6 +292,8 @@ def test_pretrained_weights_bring_their_preprocessing(tree, tmp_path):
     assert data.preprocessing["height"] == 224
     assert data.preprocessing["resize_to"] == 232
     assert data.normalisation["mean"] == [0.485, 0.456, 0.406]
+    said = "image size 224, mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], as the weights"
+    assert f"{said} ResNet50_Weights.IMAGENET1K_V2 ask" in texts(data.findings)
     smaller = folder(tree, tmp_path, weights="ResNet50_Weights.IMAGENET1K_V2", image_size=32)
     assert smaller.image_shape == (3, 32, 32)
 
@@ -369,6 +371,6 @@ def test_names_that_are_not_utf8_can_be_told(tmp_path, capsys):
     data.setup()
     check_data(data, "full", tmp_path)
     written = (tmp_path / "data_check.json").read_text(encoding="utf-8")
-    said = "\n".join(notes_of(data, "full"))
+    said = "\n".join(notes_of(data, "off"))
     for text in (said, capsys.readouterr().out, json.loads(written)["warnings"]):
         assert "caf\\udce9" in str(text).replace("\\\\", "\\")

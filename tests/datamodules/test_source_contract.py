@@ -62,7 +62,7 @@ def test_what_few_need_has_a_default_and_nothing_is_set_on_the_users_object() ->
         "fingerprint": "ab12",
     }
     assert part(own, "findings") == part(own, "loading") == part(own, "look")(True) == []
-    assert part(own, "targets")["train"] is own.train_targets
+    assert part(own, "split_targets")["train"] is own.train_targets
     part(own, "initialise")("network")
 
 
