@@ -272,7 +272,7 @@ def bad_samples(data: Any, inputs: Any, targets: Any) -> Iterator[str]:
         arrays = named(inputs, spec.names)
         spec.check_arrays(arrays, "inputs")
     except ValueError as error:
-        yield str(error)
+        yield str(error).removeprefix("inputs: ")
         return
     yield from bad_targets(targets, len(data.class_names))
     lengths = {name: len(array) for name, array in arrays.items()} | {"targets": len(targets)}

@@ -4,6 +4,8 @@ A new line in NETWORKS or DATAMODULES is tried here without touching this file.
 """
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from lightning_modules.deployed import load_deployed, network_class, read_checkp
 from lightning_modules.networks import NETWORKS
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import tiny_arguments
+from train import main
 
 # ---- data sources -------------------------------------------------------------------------
 
@@ -260,3 +263,83 @@ def test_training_really_learns(tmp_path: Path) -> None:
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
     assert model.reports["test"].scalars["accuracy"] > 0.9
+
+
+# ---- data of a stranger -------------------------------------------------------------------
+
+FOREIGN = [
+    ("Pictures", "small_cnn", "images"),
+    ("Sentences", "text_cnn", "tokens"),
+    ("Pairs", "tests.foreign_sources.PairNetwork", "box"),
+]
+NO_PREPROCESSING = "export: the bundle will take .npz files of the inputs alone, since this data"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source_name", "network", "needed"), FOREIGN)
+def test_foreign_data_trains_resumes_and_leaves_a_proven_bundle(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], source_name: str, network: str, needed: str
+) -> None:
+    """Whatever goes in: two epochs, also in two parts; an ONNX file that passes; answers of it."""
+    code = ["--allow_external_code", "--data", f"tests.foreign_sources.{source_name}"]
+    flags = [*code, "--model", network, "--optimizer.lr", "0.01", "--gradient_check.before_fit"]
+    flags += ["false", "--schedule", "constant", "--schedule.warmup", "0"]
+    export_flags = ["--export.formats", "onnx", "--export.skip_timing", "true"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert (
+        main([*flags, *export_flags, "--max_epochs", "2", "--runs_dir", str(whole)]) == 0
+    )  # 0: a format that was asked for by name has passed
+    output = capfd.readouterr().out
+    assert output.index(NO_PREPROCESSING) < output.index("epoch 1/2")
+    assert "data check: 96 training samples, 3 classes" in output
+    off = ["--export.enabled", "false"]
+    assert main([*flags, *off, "--max_epochs", "1", "--runs_dir", str(parts)]) == 0
+    (last,) = parts.glob("*/*/checkpoints/last.ckpt")
+    again = ["--resume", str(last), "--max_epochs", "2", "--allow_external_code"]
+    assert main([*again, "--allow_changes"]) == 0
+    (expected,) = whole.glob("*/*/checkpoints/last.ckpt")
+    states = [read_checkpoint(path)["state_dict"] for path in (expected, last)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    check_answers(whole, tmp_path, needed, capfd)
+
+
+def check_answers(runs: Path, folder: Path, needed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bundle classifies .npz files, and refuses what is none or lacks an input."""
+    (samples,) = runs.glob("*/*/samples/validation.npz")
+    bundle = samples.parents[1] / "export"
+    with np.load(samples) as file:
+        arrays = {name: file[name][:3] for name in file.files if name not in ("total", "targets")}
+    for row in range(3):
+        one = {name: array[row] for name, array in arrays.items()}
+        np.savez(folder / f"{row}.npz", **one)  # type: ignore[arg-type]
+    np.savez(folder / "less.npz", **{n: a[0] for n, a in arrays.items() if n != needed})  # type: ignore[arg-type]
+    (folder / "no.npz").write_bytes(b"no archive")
+    capfd.readouterr()
+    names = [str(folder / f"{name}.npz") for name in (0, 1, 2, "less", "no")]
+    done = subprocess.run(
+        [sys.executable, "predict.py", "--format", "csv", *names],
+        cwd=bundle, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 1 + 3, done.stdout + done.stderr
+    assert f"no input {needed!r}" in done.stderr
+    assert "no.npz: no .npz file of arrays" in done.stderr
+    card = (bundle / "README.md").read_text()
+    assert ".npz files that hold one array an input" in card
+
+
+def test_what_foreign_data_lacks_is_said_before_anything_is_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--allow_external_code", "--data", "tests.foreign_sources.Unfinished"]
+    assert main([*flags, "--runs_dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: datamodule Unfinished does not keep the contract of data after its setup (the "
+        "README lists it):",
+        "  lacks fingerprint: a text that differs for other data",
+        "  lacks network_arguments: a method that gives num_classes and the like by name",
+        "  lacks val_dataloader: a method that gives a loader",
+        "  example_batch: expected images float32 [batch,3], found float64 [2,3]",
+        "  samples: row 1 has target 4, expected 0 to 1",
+    ]
+    assert not list(tmp_path.iterdir())
