@@ -9,6 +9,7 @@ N batch, M training samples, C channels, H height, W width, K classes.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,22 +29,15 @@ class DataSource(Protocol):
 
     # ---- what every source gives
 
-    @property
-    def class_names(self) -> list[str]:
-        """K different names, in the order of the labels."""
-
-    @property
-    def input_spec(self) -> dict[str, Any]:
-        """The inputs in the order in which a network takes them: {"inputs": [{"name", "dtype",
-        "shape"}], "dynamic": {axis: [lowest, highest]}}, see `preprocessing.inputs`."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs for other data."""
-
-    @property
-    def train_targets(self) -> np.ndarray:
-        """int64 [M], for class weights and the data check."""
+    # K different names, in the order of the labels
+    class_names: list[str]
+    # the inputs in the order in which a network takes them: {"inputs": [{"name", "dtype",
+    # "shape"}], "dynamic": {axis: [lowest, highest]}}, see `preprocessing.inputs`
+    input_spec: dict[str, Any]
+    # differs for other data
+    fingerprint: str
+    # int64 [M], for class weights and the data check
+    train_targets: np.ndarray
 
     def network_arguments(self) -> dict[str, Any]:
         """What the data decide of a network: num_classes and the like by name."""
@@ -58,8 +52,9 @@ class DataSource(Protocol):
         every class its share."""
 
     def train_dataloader(self) -> DataLoader:
-        """Batches (inputs by name, targets). Resumed to the bit if its `batch_sampler` has
-        set_epoch, start_at and samples_in (see `samplers.TrainingBatches`)."""
+        """Batches (inputs by name, targets). It needs a `generator` of its own to be resumed to
+        the bit, and, to be so within an epoch, a `batch_sampler` that has set_epoch, start_at and
+        samples_in (see `samplers.TrainingBatches`)."""
 
     def val_dataloader(self) -> DataLoader:
         """Every sample once."""
@@ -69,36 +64,26 @@ class DataSource(Protocol):
 
     # ---- what may be left out, see DEFAULTS
 
-    @property
-    def preprocessing(self) -> dict[str, Any]:
-        """How a file becomes the inputs, by "kind": image, text or arrays (see
-        `preprocessing.reader`). Left out it is arrays, and a bundle then takes .npz files alone."""
-
-    @property
-    def normalisation(self) -> dict[str, list[float]] | None:
-        """{"mean": [C], "std": [C]} of pixels in 0..1, for a single input `images` uint8
-        [N,C,H,W]: the deployed model normalises it."""
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Name -> content of what the bundle brings along, made of the training data: a text's
-        tokenizer.json. What brings any is not uploaded to W&B unasked."""
-
-    determines: Sequence[str]  # names that network_arguments() gives; on the class, for the flags
-    noun: str  # what one sample is called: "image"
-    joins_labels: bool  # has --data.join_labels
-
-    @property
-    def findings(self) -> list[Finding]:
-        """What was noticed when the data were read, in the order in which it is told."""
-
-    @property
-    def loading(self) -> list[str]:
-        """How batches are loaded; known once the training loader is made."""
-
-    @property
-    def split_targets(self) -> dict[str, np.ndarray]:
-        """int64 [M] of each split that is at hand."""
+    # how a file becomes the inputs, by "kind": image, text or arrays (see `preprocessing.reader`);
+    # left out it is arrays, and a bundle then takes .npz files alone
+    preprocessing: dict[str, Any]
+    # {"mean": [C], "std": [C]} of pixels in 0..1, for a single input `images` uint8 [N,C,H,W],
+    # which the deployed model then normalises
+    normalisation: dict[str, list[float]] | None
+    # name -> content of what the bundle brings along, made of the training data: a text's
+    # tokenizer.json; a bundle with any is not uploaded to W&B unasked
+    files: dict[str, str]
+    # names that network_arguments() gives; on the class, for the flags
+    determines: Sequence[str]
+    # what a sample is called, and whether there is --data.join_labels
+    noun: str
+    joins_labels: bool
+    # what was noticed when the data were read, in the order in which it is told
+    findings: list[Finding]
+    # how batches are loaded; known once the training loader is made
+    loading: Sequence[str]
+    # int64 [M] of each split that is at hand
+    split_targets: dict[str, np.ndarray]
 
     def look(self, full: bool) -> list[Finding]:
         """What only a check of the data looks for; `full` reads every file once more."""
@@ -192,11 +177,18 @@ def check_source(data: Any) -> None:
         )
 
 
-def bad_names(data: Any) -> Iterator[str]:
-    names = data.class_names
+def are_names(names: Any) -> bool:
     is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
-    if not is_list or not names or len({*names}) < len(names):
-        yield f"expected different texts, got {names!r:.200}"
+    return is_list and 0 < len(names) == len({*names})
+
+
+def bad_form(data: Any, name: str) -> Iterator[str]:
+    """Whether a part that stands for itself is what it should be."""
+    expected, is_right = FORMS[name]
+    found = getattr(data, name)
+    found = found() if callable(found) else found
+    if not is_right(found):
+        yield f"expected {expected}, got {found!r:.200}"
 
 
 def bad_input_spec(data: Any) -> Iterator[str]:
@@ -204,11 +196,6 @@ def bad_input_spec(data: Any) -> Iterator[str]:
         input_spec_of(data)
     except ValueError as error:
         yield str(error).removeprefix("input_spec: ")
-
-
-def bad_fingerprint(data: Any) -> Iterator[str]:
-    if not isinstance(data.fingerprint, str) or not data.fingerprint:
-        yield f"expected a text, got {data.fingerprint!r:.200}"
 
 
 def bad_train_targets(data: Any) -> Iterator[str]:
@@ -224,12 +211,6 @@ def bad_targets(targets: Any, num_classes: int) -> Iterator[str]:
     outside = np.flatnonzero((values < 0) | (values >= num_classes))
     if len(outside):
         yield f"row {outside[0]} has target {values[outside[0]]}, expected 0 to {num_classes - 1}"
-
-
-def bad_arguments(data: Any) -> Iterator[str]:
-    found = data.network_arguments()
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
-        yield f"expected values by name, got {found!r:.200}"
 
 
 def bad_preprocessing(data: Any) -> Iterator[str]:
@@ -292,13 +273,16 @@ def shape_of(value: Any) -> str:
     return f"{type_of(value)} {list(value.shape)}" if hasattr(value, "shape") else type_of(value)
 
 
+FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "class_names": ("different texts", are_names),
+    "fingerprint": ("a text", lambda found: isinstance(found, str) and found != ""),
+    "network_arguments": ("values by name", lambda found: isinstance(found, Mapping)),
+}
 # what each looks at first, and what else it needs to be there
 CHECKS: tuple[tuple[tuple[str, ...], Callable[[Any], Iterator[str]]], ...] = (
-    (("class_names",), bad_names),
+    *(((name,), partial(bad_form, name=name)) for name in FORMS),
     (("input_spec",), bad_input_spec),
-    (("fingerprint",), bad_fingerprint),
     (("train_targets", "class_names"), bad_train_targets),
-    (("network_arguments",), bad_arguments),
     (("preprocessing", "input_spec"), bad_preprocessing),
     (("normalisation", "input_spec"), bad_normalisation),
     (("example_batch", "input_spec", "class_names"), bad_batch),

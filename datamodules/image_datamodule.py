@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from datamodules.batch_augmentation import BatchAugmentation
+from datamodules.contract import LOOKED_AT
 from datamodules.findings import Finding
 from datamodules.image_check import look_at_pixels
 from datamodules.image_splits import (
@@ -28,7 +29,7 @@ from datamodules.image_splits import (
     warning_lines,
 )
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
 from datamodules.sample_augmentation import SampleAugmentation, Transform
 from datamodules.samplers import (
     EpochBatchSampler,
@@ -147,13 +148,17 @@ class ImageDataModule(LazyLoading):
         return [*look_at_pixels(self.splits, full)]
 
     def setup(self, stage: str | None = None) -> None:
-        """Loads the data, which happens once, looks whether every rank gets some, and tries the
-        user's transform."""
+        """Loads the data, which happens once, refuses a split that leaves a rank without a sample,
+        and a transform of the user's that makes something else of an image."""
         self.check_ranks({name: len(self.splits[name]) for name in SPLITS})
-        if self.sample_augmentation.own is not None:
-            ImageDataset(self.splits.train, self.seed, 0, self.sample_augmentation).__getitems__(
-                EpochIndices(0, np.arange(1))
-            )
+        if self.sample_augmentation.own is None or stage not in (None, "fit"):
+            return
+        dataset = ImageDataset(self.splits.train, self.seed, 0, self.sample_augmentation)
+        for row in range(min(LOOKED_AT, len(dataset))):
+            try:
+                dataset.__getitems__(EpochIndices(0, np.array([row])))
+            except ValueError as error:
+                raise ValueError(f"{self.describe_sample(dataset, row)}: {error}") from error
 
     # ---- the data contract -------------------------------------------------------------
 
@@ -162,8 +167,7 @@ class ImageDataModule(LazyLoading):
         return self.splits.class_names
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
+    def image_shape(self) -> tuple[int, int, int]:  # C, H, W
         return self.splits.train.shape
 
     @property
@@ -195,15 +199,7 @@ class ImageDataModule(LazyLoading):
         train = self.splits.train
         if isinstance(train, FileImages):
             train = train.subset(stratified_subset(train.targets, MEASURED_IMAGES))
-        counts = np.zeros((self.image_shape[0], 256), dtype=np.int64)
-        for images in chunks(train):  # counting levels is exact, and needs no float copy
-            counts += np.stack(
-                [np.bincount(plane.ravel(), minlength=256) for plane in images.swapaxes(0, 1)]
-            )
-        share = counts / counts.sum(axis=1, keepdims=True)
-        levels = np.arange(256) / 255
-        mean = share @ levels
-        std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
+        mean, std = channel_statistics(train)
         if not std.any():
             raise ValueError(
                 f"all {len(train)} training images show one and the same colour: there is nothing "

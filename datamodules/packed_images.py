@@ -174,6 +174,19 @@ def chunks(split: ImageSet) -> Iterator[np.ndarray]:
         yield split.read(np.arange(start, min(start + CHUNK, len(split))))
 
 
+def channel_statistics(split: ImageSet) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each channel, float64 [C], of pixels in 0..1."""
+    counts = np.zeros((split.shape[0], 256), dtype=np.int64)
+    for images in chunks(split):  # counting levels is exact, and needs no float copy
+        counts += np.stack(
+            [np.bincount(plane.ravel(), minlength=256) for plane in images.swapaxes(0, 1)]
+        )
+    share = counts / counts.sum(axis=1, keepdims=True)
+    levels = np.arange(256) / 255
+    mean = share @ levels
+    return mean, np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
+
+
 def pixel_hash(pixels: np.ndarray) -> bytes:
     """16 bytes that two images share only when shape and pixels are equal."""
     content = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)

@@ -5,6 +5,7 @@ A source is a subclass with one method, `find`, that says where the files of eac
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
@@ -118,16 +119,21 @@ class TextDataModule(LazyLoading):
         self.num_workers = num_workers
         self.seed = seed
         self.batch_tokens = batch_tokens
-        self.tokenizer = tokenizer
-        self.vocab = vocab
-        self.max_size = max_size
-        self.min_frequency = min_frequency
         self.max_length = max_length
-        self.val_fraction = self.default_fraction if val_fraction is None else val_fraction
-        self.test_fraction = self.default_fraction if test_fraction is None else test_fraction
-        self.keep_duplicates = keep_duplicates
-        self.drop_repeats = drop_repeats
-        self.join_labels = tuple(join_labels or ())
+        self.options = CorpusOptions(
+            tokenizer=tokenizer,
+            vocab=vocab,
+            max_size=max_size,
+            min_frequency=min_frequency,
+            max_length=max_length,
+            val_fraction=self.default_fraction if val_fraction is None else val_fraction,
+            test_fraction=self.default_fraction if test_fraction is None else test_fraction,
+            keep_duplicates=keep_duplicates,
+            drop_repeats=drop_repeats,
+            join_labels=tuple(join_labels or ()),
+            seed=seed,
+            class_names=dict(self.label_names),
+        )
         self.vectors = vectors
         self.cache_dir = cache_dir
 
@@ -138,21 +144,7 @@ class TextDataModule(LazyLoading):
     @cached_property
     def corpus(self) -> TextCorpus:
         """Read, split and tokenized, or taken from the cache."""
-        options = CorpusOptions(
-            columns=self.columns,
-            tokenizer=self.tokenizer,
-            vocab=self.vocab,
-            max_size=self.max_size,
-            min_frequency=self.min_frequency,
-            max_length=self.max_length,
-            val_fraction=self.val_fraction,
-            test_fraction=self.test_fraction,
-            keep_duplicates=self.keep_duplicates,
-            drop_repeats=self.drop_repeats,
-            join_labels=self.join_labels,
-            seed=self.seed,
-            class_names=dict(self.label_names),
-        )
+        options = replace(self.options, columns=self.columns)
         return load_corpus(self.sources, options, cache_folder(self.cache_dir))
 
     @cached_property
