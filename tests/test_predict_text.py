@@ -75,7 +75,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     checkpoint = {"file": "best.ckpt", "scores": None, "epoch": 1}
     values["checkpoint"] = checkpoint | {"sha256": sha256_of(folder / "best.ckpt")}
     bundle = make_bundle(
-        folder / "export", (folder / "model.onnx").read_bytes(), "text", files,
+        folder / "export", (folder / "model.onnx").read_bytes(), files,
         preprocessing=PREPROCESSING, **values,
     )  # fmt: skip
     return {"bundle": bundle, "checkpoint": folder / "best.ckpt"}

@@ -1,5 +1,7 @@
 """Building the deployable module, and refusing checkpoints that are not ours."""
 
+import copy
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from torch import nn
 from lightning_modules.deployed import (
     DeployedImages,
     check_weights,
+    deploy,
     load_deployed,
     network_class,
     read_checkpoint,
@@ -91,6 +94,23 @@ def test_a_truncated_checkpoint_is_refused(module: DeployedImages, tmp_path: Pat
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ValueError, match="is not a checkpoint|cannot be read"):
         read_checkpoint(path)
+
+
+def test_a_checkpoint_of_the_first_format_is_read(module: DeployedImages, tmp_path: Path) -> None:
+    torch.save(checkpoint_of(module, format=1, kind="image"), tmp_path / "a.ckpt")
+    images = torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(load_deployed(read_checkpoint(tmp_path / "a.ckpt"))(images), module(images))
+
+
+def test_inputs_without_a_normalisation_are_handed_on_by_their_names() -> None:
+    network = torch.nn.Bilinear(3, 4, 2)
+    spec = {"inputs": [{"name": "len"}, {"name": "boxes"}]}
+    deployed = deploy(network, None, spec)
+    assert list(inspect.signature(deployed.forward).parameters) == ["len", "boxes"]
+    assert list(deployed.state_dict()) == ["network.weight", "network.bias"]
+    inputs = torch.rand(5, 3), torch.rand(5, 4)
+    for same in (deployed, copy.deepcopy(deployed)):
+        assert torch.equal(same(*inputs), network(*inputs))
 
 
 def test_code_inside_a_checkpoint_does_not_run(tmp_path: Path, capsys) -> None:
