@@ -47,17 +47,18 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
-    from datamodules import DATAMODULES
-    from lightning_modules.deployed import read_checkpoint, resolve_class
+    from cli.configuration import build_data
+    from lightning_modules.deployed import read_checkpoint
 
     description = read_checkpoint(checkpoint)["description"]
     config = description["config"]
-    # a child process may have no workers of its own
-    settings = dict(config["data"]) | {"seed": config["seed"], "num_workers": 0}
+    settings = dict(config["data"])
+    if "num_workers" in settings:  # a child process may have none of its own
+        settings["num_workers"] = 0
     if root is not None:
         settings["root"] = root
-    name = str(settings.pop("name"))
-    datamodule: Any = resolve_class(DATAMODULES.get(name, name), allow_external_code)(**settings)
+    configuration = {"data": settings, "allow_external_code": allow_external_code}
+    datamodule = build_data(configuration | {"seed": config["seed"]})
     datamodule.prepare_data()
     datamodule.setup("fit")
     if datamodule.class_names != description["class_names"]:
