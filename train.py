@@ -40,8 +40,8 @@ from cli.replay_run import explained, run_replay
 from cli.resume import check_same_model, check_same_training
 from cli.run import Run
 from cli.trainer import build_trainer
+from datamodules.contract import check_source
 from datamodules.data_check import check_data
-from datamodules.source_contract import check_source
 from exporters.fit_check import check_export
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.finite_differences import check_model
@@ -87,7 +87,7 @@ def train(configuration: Configuration, run: Run) -> int:
     if run.is_rank_zero:
         check_data(data, configuration["check_data"], run.folder)
     callbacks = build_callbacks(configuration, CALLBACKS, run)
-    trainer = build_trainer(configuration, callbacks.values(), run.folder)
+    trainer = build_trainer(configuration, callbacks.values(), run.folder, data)
     place = f"run folder: {run.folder}" if run.folder else None
     run.say(start_line(configuration, model, trainer), place)
     check_first_batch(model, data.example_batch(), trainer.strategy)

@@ -25,7 +25,7 @@ LOG = "export.log"
 
 
 # model, datamodule, formats, fail_if_slower -> what a user should know, or ValueError
-ExportCheck = Callable[[Any, Any, str, bool], str | None]
+ExportCheck = Callable[[Any, Any, Any, str, bool], str | None]
 
 
 class SampleSource(Protocol):
@@ -41,8 +41,8 @@ class Export(pl.Callback):
 
     Args:
         run: In whose folder samples, bundle and log go, and whose end stops a running export.
-        check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
-            where they do not fit, and returns what a user should know beforehand.
+        check: Called with model, description, datamodule, formats and `fail_if_slower`; raises
+            ValueError where they do not fit, and returns what a user should know beforehand.
         script: The project's export.py.
         allow_external_code: Passed on to the script.
         enabled: Whether to export at all.
@@ -113,7 +113,8 @@ class Export(pl.Callback):
         else:
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
+            how = formats, self.fail_if_slower
+            note = self.check(pl_module.model, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
 

@@ -22,6 +22,7 @@ from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
 from callbacks.run_contract import Run
+from preprocessing.inputs import values_of
 
 WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
@@ -261,7 +262,7 @@ def run_uncompiled(model: nn.Module, inputs: Any) -> None:
     """One forward pass for the hooks' sake; random state and buffers stay as they are."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     with isolate_rng(), torch.compiler.set_stance("force_eager"):
-        _ = model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+        _ = model(*values_of(inputs))
     for buffer, value in buffers:
         buffer.copy_(value)
 
