@@ -395,7 +395,7 @@ def test_float16_scales_the_loss_by_a_scaler_of_its_own(tmp_path: Path) -> None:
     plugin = MixedPrecision("16-mixed", "cpu")
     assert plugin.scaler is not None
     scale = plugin.scaler.state_dict()
-    finder = LRFinder(TinyRun(tmp_path), num_steps=40)
+    finder = LRFinder(TinyRun(), num_steps=40)
     data = TinyImages(num_train=160)
     module = tiny_classifier(data, optimizer={"lr": "auto"})
     trainer = tiny_trainer(tmp_path, callbacks=[finder], plugins=[plugin], max_steps=1)
@@ -419,7 +419,7 @@ from callbacks.lr_finder import LRFinder
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 if __name__ == "__main__":
-    finder = LRFinder(TinyRun(tmp_path), num_steps=40)
+    finder = LRFinder(TinyRun(), num_steps=40)
     curves = []
     sweep = finder.sweep
     finder.sweep = lambda *arguments: curves.append(sweep(*arguments)) or curves[-1]
