@@ -49,7 +49,7 @@ class ExportJob:
     def metadata(self) -> dict[str, str]:
         """What a file should say about itself, for formats that have room for it."""
         kept = ("class_names", "preprocessing", "input_spec", "fingerprint", "git_commit")
-        found = {"kind": self.description["preprocessing"]["kind"]}
+        found = {"kind": self.description.get("preprocessing", {}).get("kind")}
         found |= {name: self.description.get(name) for name in kept}
         return {name: json.dumps(value) for name, value in found.items()}
 
