@@ -51,7 +51,7 @@ class ExportJob:
         """What a file should say about itself, for formats that have room for it."""
         kept = ("preprocessing", "input_spec", "fingerprint", "git_commit")
         task = build_task(self.description)
-        kind = self.description["preprocessing"]["kind"]
+        kind = self.description.get("preprocessing", {}).get("kind")
         found = {"kind": kind, "task": task.name, **task.values}
         found |= {name: self.description.get(name) for name in kept}
         return {name: json.dumps(value) for name, value in found.items()}
