@@ -24,6 +24,7 @@ from exporters.export_flags import export_parser, parse_arguments
 from exporters.format_choice import QAT, choose
 from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
+from preprocessing.inputs import values_of
 from tasks.base import build_task
 
 VALIDATION = "validation.npz"
@@ -48,23 +49,23 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
-    from datamodules import DATAMODULES
-    from datamodules.source_contract import check_source
+    from cli.building import build_data
+    from datamodules.contract import check_source, part
     from lightning_modules.checkpoint import read_checkpoint
-    from lightning_modules.deployed import resolve_class
 
     description = read_checkpoint(checkpoint)["description"]
     config = description["config"]
-    # a child process may have no workers of its own
-    settings = dict(config["data"]) | {"seed": config["seed"], "num_workers": 0}
+    settings = dict(config["data"])
+    if "num_workers" in settings:  # a child process may have none of its own
+        settings["num_workers"] = 0
     if root is not None:
         settings["root"] = root
-    name = str(settings.pop("name"))
-    datamodule: Any = resolve_class(DATAMODULES.get(name, name), allow_external_code)(**settings)
+    configuration = {"data": settings, "allow_external_code": allow_external_code}
+    datamodule = build_data(configuration | {"seed": config["seed"]})
     datamodule.prepare_data()
     datamodule.setup("fit")
     check_source(datamodule)
-    if datamodule.task != build_task(description):
+    if part(datamodule, "task") != build_task(description):
         raise ValueError(f"the data in {settings['root']} have other targets than the checkpoint")
     return datamodule
 
@@ -121,7 +122,7 @@ def open_training_data(checkpoint: Path, root: str | None, allow_external_code: 
         loader.batch_sampler.set_epoch(epoch)
         for batch in loader:
             inputs, _ = datamodule.on_after_batch_transfer(batch, 0)
-            yield inputs if isinstance(inputs, tuple) else (inputs,)
+            yield tuple(values_of(inputs))
 
     return batches
 

@@ -41,8 +41,8 @@ from cli.replay_run import explained, run_replay
 from cli.resume import check_same_model, check_same_training
 from cli.run import Run
 from cli.trainer import build_trainer
+from datamodules.contract import check_source
 from datamodules.data_check import check_data
-from datamodules.source_contract import check_source
 from exporters.fit_check import check_export
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.first_batch import check_first_batch
@@ -90,8 +90,8 @@ def train(configuration: Configuration, run: Run) -> int:
     if run.is_rank_zero:
         check_data(data, configuration["check_data"], run.folder)
     callbacks = build_callbacks(configuration, CALLBACKS, run)
-    described = Described(description)
-    trainer = build_trainer(configuration, [described, *callbacks.values()], run.folder)
+    chosen = [Described(description), *callbacks.values()]
+    trainer = build_trainer(configuration, chosen, run.folder, data)
     place = f"run folder: {run.folder}" if run.folder else None
     run.say(start_line(configuration, model, trainer), place)
     check_first_batch(model, data.example_batch(), trainer.strategy)

@@ -40,7 +40,7 @@ def seconds_per_step(data: Digits, check: GradientCheck | None) -> float:
     trainer = bare_trainer([clock, *([check] if check else [])], max_steps=STEPS)
     torch.manual_seed(0)
     network = SmallCNN(**data.network_arguments())
-    module = BareModule(deploy(network, "image", data.normalisation))
+    module = BareModule(deploy(network, data.normalisation, data.input_spec))
     trainer.fit(module, datamodule=data)
     pairs = zip(clock.starts[5:], clock.starts[6:], strict=False)
     return statistics.median(after - before for before, after in pairs)

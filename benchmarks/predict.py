@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,12 @@ WORDS = [
 ]
 
 
-def write_files(kind: str, folder: Path) -> list[Path]:
+def write_files(preprocessing: Mapping[str, Any], folder: Path) -> list[Path]:
     """Files of about the size that people have."""
     generator = np.random.default_rng(0)
     paths = []
     for i in range(NUM_FILES):
-        if kind == "image":
+        if preprocessing["kind"] == "image":
             small = generator.integers(0, 256, (PICTURE[0] // 12, PICTURE[1] // 12, 3), np.uint8)
             paths.append(folder / f"{i:04}.jpg")
             Image.fromarray(small).resize(PICTURE[::-1], Image.Resampling.BICUBIC).save(paths[-1])
@@ -129,7 +129,7 @@ def measure(bundle: Path) -> dict[str, float]:
     entry = manifest["artifacts"][choose_artifact(manifest, None)]
     reader = make_reader(manifest["preprocessing"], lambda name: (bundle / name).read_text("utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        paths = write_files(manifest["kind"], Path(folder))
+        paths = write_files(manifest["preprocessing"], Path(folder))
         session = open_session(bundle / entry["file"], 1)
         figures = throughput(reader, session, build_task(manifest), paths)
         return figures | start_seconds(bundle, paths[0])

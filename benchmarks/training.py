@@ -51,11 +51,11 @@ class BareModule(pl.LightningModule):
         super().__init__()
         self.model = model
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        images, targets = batch
-        return torch.nn.functional.cross_entropy(self.model(images), targets)
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        inputs, targets = batch
+        return torch.nn.functional.cross_entropy(self.model(inputs["images"]), targets)
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Lightning wants one where the data has a validation part; it is never called."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -88,9 +88,9 @@ def plain_loop(configuration: dict[str, Any], data: Any) -> float:
         loader.batch_sampler.set_epoch(epoch)
         start = time.perf_counter()
         for batch in loader:
-            images, targets = data.on_after_batch_transfer(batch, 0)
+            inputs, targets = data.on_after_batch_transfer(batch, 0)
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), targets).backward()
+            torch.nn.functional.cross_entropy(model(inputs["images"]), targets).backward()
             optimizer.step()
         times.append(time.perf_counter() - start)
     return min(times[1:])

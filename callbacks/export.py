@@ -26,7 +26,7 @@ LOG = "export.log"
 
 
 # model, datamodule, formats, fail_if_slower -> what a user should know, or ValueError
-ExportCheck = Callable[[Any, Any, str, bool], str | None]
+ExportCheck = Callable[[Any, Any, Any, str, bool], str | None]
 
 
 class SampleSource(Protocol):
@@ -42,8 +42,8 @@ class Export(pl.Callback):
 
     Args:
         run: In whose folder samples, bundle and log go, and whose end stops a running export.
-        check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
-            where they do not fit, and returns what a user should know beforehand.
+        check: Called with model, description, datamodule, formats and `fail_if_slower`; raises
+            ValueError where they do not fit, and returns what a user should know beforehand.
         script: The project's export.py.
         allow_external_code: Passed on to the script.
         enabled: Whether to export at all.
@@ -122,7 +122,8 @@ class Export(pl.Callback):
         elif isinstance(pl_module, Deployable):
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            note = self.check(pl_module.deployed, data, formats, self.fail_if_slower)
+            how = formats, self.fail_if_slower
+            note = self.check(pl_module.deployed, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
 

@@ -58,11 +58,11 @@ class WandbReport(pl.Callback):
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
         if isinstance(pl_module, Deployable):
-            self.uploads_bundle = self.wants_bundle(pl_module.description["kind"])
+            self.uploads_bundle = self.wants_bundle(pl_module.description["files"])
 
-    def wants_bundle(self, kind: str) -> bool:
-        """Whether the bundle of a model of "image" or "text" is uploaded."""
-        return self.log_bundle == "on" or (self.log_bundle == "auto" and kind == "image")
+    def wants_bundle(self, files: Mapping[str, str] | None) -> bool:
+        """Whether the bundle is uploaded, which brings these files made of the training data."""
+        return self.log_bundle == "on" or (self.log_bundle == "auto" and not files)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What will leave the machine is said while it can still be changed."""
@@ -107,9 +107,10 @@ class WandbReport(pl.Callback):
         if self.log_samples:
             import wandb
 
+            images: Any = inputs.get("images") if isinstance(inputs, Mapping) else inputs
             for index, row in enumerate(rows):
-                shows = isinstance(inputs, Tensor) and len(self.rows) + index < MAX_SAMPLES
-                picture = inputs[index].cpu().permute(1, 2, 0).numpy() if shows else None
+                shows = isinstance(images, Tensor) and len(self.rows) + index < MAX_SAMPLES
+                picture = images[index].cpu().permute(1, 2, 0).numpy() if shows else None
                 row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
         return rows
 

@@ -19,7 +19,7 @@ from cli.parsing import Configuration, to_primitive
 from cli.problems import bad_arguments
 from cli.provenance import provenance
 from datamodules import DATAMODULES
-from datamodules.image_datamodule import ImageDataModule
+from datamodules.contract import described, has, part
 from lightning_modules.deployed import deploy, network_class, resolve, resolve_class
 from lightning_modules.description import describe
 from lightning_modules.losses import build_loss
@@ -36,12 +36,17 @@ def build_data(configuration: Configuration) -> Any:
     external = configuration["allow_external_code"]
     data_class = resolve_class(DATAMODULES.get(name, name), external)
     data: Any = data_class(**arguments, seed=configuration["seed"])
-    if isinstance(data, ImageDataModule) and data.transform is not None:
+    if path := arguments.get("transform"):
+        if not has(data, "use_transform"):
+            raise ValueError(
+                f"--data.transform {path}: --data {name} takes none; it needs a method "
+                "use_transform(transform)"
+            )
         try:
-            transform = resolve(data.transform, external)
+            transform = resolve(path, external)
             data.use_transform(transform() if isinstance(transform, type) else transform)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"--data.transform {data.transform}: {error}") from error
+            raise ValueError(f"--data.transform {path}: {error}") from error
     return data
 
 
@@ -57,11 +62,10 @@ def build_model(
     with bad_arguments():
         arguments = to_primitive(network_arguments(network, data.network_arguments(), arguments))
         built = build_network(network, arguments | needless(configuration, arguments))
-    if data.kind == "text":
-        data.initialise(built)
-    description = describe(name, arguments, data) | provenance(configuration)
-    model = deploy(built, data.kind, description["normalisation"])
-    if data.kind == "image":  # convolutions are faster in this order, on CPUs and tensor cores
+    part(data, "initialise")(built)
+    description = describe(name, arguments, described(data)) | provenance(configuration)
+    model = deploy(built, description["normalisation"], data.input_spec)
+    if description["normalisation"]:  # convolutions are faster in this order, also on tensor cores
         model = model.to(memory_format=torch.channels_last)
     if configuration["compile"]:
         model.compile()  # in place: parameter names stay as they are
@@ -70,7 +74,7 @@ def build_model(
     settings["activation_checkpointing"] = activation_checkpointing
     loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
-        criterion = build_loss(data.task.num_outputs, data.train_targets, **loss)
+        criterion = build_loss(part(data, "task").num_outputs, data.train_targets, **loss)
         provided = {"model": model, "criterion": criterion, "description": description}
         return build_module(configuration, provided | settings), description
 

@@ -1,6 +1,5 @@
 """Which classes a run is made of: by name, and which flags their constructors give."""
 
-import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -66,21 +65,6 @@ def show_names(settings: Sequence[Setting]) -> None:
 def default_experiment(data: str, model: str) -> str:
     """The name of the runs' folder; of an import path the class's name."""
     return "-".join(name.rpartition(".")[2] for name in (data, model))
-
-
-def preprocessing_of_weights(
-    settings: Sequence[Setting], groups: Sequence[ClassGroup]
-) -> list[Setting]:
-    """Pretrained torchvision weights also say how to prepare pictures, unless that was given."""
-    weights = last_value(settings, "model.weights") or ""
-    is_given = any(setting.name == "data.weights" for setting in settings)
-    takes_them = any(
-        group.key == "data" and "weights" in inspect.signature(group.callable).parameters
-        for group in groups
-    )
-    if "_Weights." not in weights or is_given or not takes_them:
-        return []
-    return [Setting("data.weights", weights, "")]
 
 
 def without_others(
@@ -160,8 +144,8 @@ def class_groups(
         title, skip = f"{key.title()} {name} (--{key} NAME)", frozenset({"seed"})
         others: tuple[str, ...] = ()
         if key == "model":
-            is_image = getattr(found.get("data"), "kind", "image") == "image"
-            skip, others = network_flags(chosen, is_image, settings, name)
+            determined = getattr(found.get("data"), "determines", NAMES)
+            skip, others = network_flags(chosen, determined, settings, name)
         if key == "loss":
             skip = FROM_DATA if isinstance(chosen, type) else positional(chosen)
         if key == "module":
@@ -215,11 +199,14 @@ def own_callback_groups(
 
 
 def network_flags(
-    network: Callable[..., nn.Module], is_image: bool, settings: Sequence[Setting], name: str
+    network: Callable[..., nn.Module],
+    determined: Collection[str],
+    settings: Sequence[Setting],
+    name: str,
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """What of a network's arguments is no flag, and what was given for its `**kwargs`."""
     signature = signature_of(network)
-    skip = names_from_data(signature, is_image)
+    skip = names_from_data(signature, determined)
     if not signature.is_open:
         return skip, ()
     of_data = {f"model.{alias}" for aliases in NAMES.values() for alias in aliases}

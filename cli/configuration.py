@@ -25,10 +25,10 @@ from cli.chosen_classes import (
     class_groups,
     default_experiment,
     own_callbacks,
-    preprocessing_of_weights,
     show_names,
     without_others,
 )
+from cli.data_defaults import data_defaults
 from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
 from cli.parsing import (
     Configuration,
@@ -93,7 +93,6 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         settings = settings_of(stored, str(checkpoint)) + given
     groups, problems = class_groups(settings, table)
     settings, notes = without_others(settings, groups)
-    settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
         print(help_text(parser), end="")
@@ -106,6 +105,14 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
     configuration = join(parser, found.fine)
+    if not checkpoint and not problems:
+        network = next((group.callable for group in groups if group.key == "model"), None)
+        asked, lines = data_defaults(network, configuration, {s.name for s in settings})
+        if (further := judge(parser, asked)).wrong:
+            raise UsageError(further.wrong)
+        problems += further.outside
+        notes += lines
+        configuration = join(parser, found.fine + further.fine)
     machine = check_machine(configuration)
     values = [] if problems else check_values(configuration, table, with_trainer=not machine)
     problems += [*found.outside, *machine, *values]

@@ -88,8 +88,8 @@ def check_same_model(
         ValueError: What differs.
     """
     stored = checkpoint["description"]
-    facts = [(d["network"], d["kind"], *task_of(d)) for d in (stored, description)]
-    for name, before, now in zip(("network", "kind", "task", "targets"), *facts, strict=True):
+    facts = [(d["network"], *task_of(d)) for d in (stored, description)]
+    for name, before, now in zip(("network", "task", "targets"), *facts, strict=True):
         if before != now:
             raise ValueError(f"{path} was trained with {name} {before}, but this run has {now}")
     check_weights(model, checkpoint["state_dict"], stored["network"]["name"])

@@ -21,26 +21,39 @@ from callbacks.logged_sums import LoggedSums
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.shared_samples import SharedSamples
+from callbacks.start_lines import StartLines
 from callbacks.step_log import StepLog
 from cli.parsing import Configuration, trainer_arguments
 from cli.ranks import say
+from datamodules.contract import part
+from datamodules.data_check import notes_of
 
 
 def build_trainer(
-    configuration: Configuration, chosen: Iterable[pl.Callback], folder: Path | None
+    configuration: Configuration,
+    chosen: Iterable[pl.Callback],
+    folder: Path | None,
+    data: Any = None,
 ) -> pl.Trainer:
     """A Trainer whose callbacks run in the order in which they stand here.
 
     Args:
         chosen: The callbacks with flags, in their order.
         folder: Where it writes to; without one nothing is logged.
+        data: Where it is given, what was noticed of it, and how it is loaded, is said when training
+            starts.
     """
     arguments = trainer_arguments(configuration)
     shows_progress = arguments["enable_progress_bar"] is not False
     metrics = MetricsCsv(folder / "metrics.csv" if folder else None)
     loggers = build_loggers(configuration, folder) if folder else []
     steps = [StepLog(loggers, configuration["log_every_n_steps"])] if loggers else []
+    said = []
+    if data is not None:
+        notes = notes_of(data, configuration["check_data"])
+        said.append(StartLines(lambda: [*notes, *part(data, "loading")]))
     callbacks = [
+        *said,
         SharedSamples(),  # refuses loaders before any of their batches is used
         ExactResume(metrics),  # puts back what the others start from
         LoggedSums(),  # the same for what a module logs by itself

@@ -51,9 +51,10 @@ class ExportJob:
         """What a file should say about itself, for formats that have room for it."""
         kept = ("preprocessing", "input_spec", "fingerprint", "git_commit")
         task = build_task(self.description)
-        values = {"kind": self.description.get("kind"), "task": task.name, **task.values}
-        values |= {name: self.description.get(name) for name in kept}
-        return {name: json.dumps(value) for name, value in values.items()}
+        kind = self.description.get("preprocessing", {}).get("kind")
+        found = {"kind": kind, "task": task.name, **task.values}
+        found |= {name: self.description.get(name) for name in kept}
+        return {name: json.dumps(value) for name, value in found.items()}
 
 
 def format_module(name: str) -> Any:

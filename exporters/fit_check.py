@@ -6,7 +6,7 @@ N batch, K outputs.
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,16 +16,22 @@ from exporters.candidate import format_module
 from exporters.format_choice import Choice, check_speed_limit, choose
 from exporters.program import probe
 from exporters.spec import EXAMPLE_BATCH, ExportSpec
-from preprocessing.reader import check_files
+from preprocessing.inputs import values_of
+from tasks.base import build_task
 
 
 def check_export(
-    module: nn.Module, datamodule: Any, formats: str = "default", fail_if_slower: bool = False
+    module: nn.Module,
+    description: Mapping[str, Any],
+    datamodule: Any,
+    formats: str = "default",
+    fail_if_slower: bool = False,
 ) -> str | None:
-    """`check` with what the datamodule says and shows, for the flags --export.*.
+    """`check` with what the description says and the datamodule shows, for the flags --export.*.
 
     Returns:
-        What a user should know before training: formats that this network will not have.
+        What a user should know before training: formats that this network will not have, and what
+        the bundle will not be able to read.
 
     Raises:
         ValueError: The module cannot be exported as the datamodule describes it, or not in a format
@@ -34,13 +40,15 @@ def check_export(
     choice = choose(formats)
     check_speed_limit(choice.names, fail_if_slower, "--export.")
     inputs, _ = datamodule.example_batch()
-    example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    spec = ExportSpec.from_json(datamodule.input_spec)
-    try:
-        check_files(datamodule.kind, datamodule.files)
-    except ValueError as error:
-        raise ValueError(f"export: the datamodule {error}") from error
-    return check(module, spec, example, datamodule.task.num_outputs, choice)
+    spec = ExportSpec.from_json(description["input_spec"])
+    num_outputs = build_task(description).num_outputs
+    notes = [check(module, spec, values_of(inputs), num_outputs, choice)]
+    if description["preprocessing"]["kind"] == "arrays":
+        notes.append(
+            "export: the bundle will take .npz files of the inputs alone, since this data has no "
+            "preprocessing that says how other files become inputs"
+        )
+    return "\n".join(filter(None, notes)) or None
 
 
 def check(

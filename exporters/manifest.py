@@ -46,7 +46,7 @@ def build_manifest(
     manifest: dict[str, Any] = {
         "manifest_version": MANIFEST_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "kind": description.get("kind"),
+        "kind": description["preprocessing"]["kind"],
         "task": task.name,
         **task.values,
         **{name: description.get(name) for name in FROM_DESCRIPTION},

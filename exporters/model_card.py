@@ -6,6 +6,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from preprocessing.inputs import InputsSpec
 from tasks.base import build_task
 
 HERE = Path(__file__).parent
@@ -27,13 +28,24 @@ FORMS = {
         "example": '--text "some text" folder/',
         "column": "text",
     },
+    "arrays": {
+        "what": "arrays",
+        "goes_in": "$described; how a file becomes these is not known here, so samples are .npz "
+        "files that hold one array an input, without the axis of the batch.",
+        "needs": "",
+        "example": "sample.npz folder/",
+        "column": "path",
+    },
 }
 
 
 def model_card(manifest: Mapping[str, Any]) -> str:
     """Markdown."""
-    kind, card = manifest["kind"], build_task(manifest).card(manifest["evaluation"])
-    inputs = [item["name"] for item in manifest["input_spec"]["inputs"]]
+    kind, card = (
+        manifest["preprocessing"]["kind"],
+        build_task(manifest).card(manifest["evaluation"]),
+    )
+    inputs = InputsSpec.from_json(manifest["input_spec"])
     values = {
         **manifest,
         **manifest["preprocessing"],
@@ -50,8 +62,9 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "architecture": manifest["machine"].get("architecture", ""),
         "onnxruntime": manifest["versions"].get("onnxruntime", "of unknown version"),
         "file": example_file(manifest),
-        "first": inputs[0],
-        "last": inputs[-1],
+        "first": inputs.names[0],
+        "last": inputs.names[-1],
+        "described": "; ".join(item.describe() for item in inputs.inputs),
         "probabilities": Template(card["probabilities"]).substitute(
             temperature=f"{manifest['calibration']['temperature']:g}"
         ),
@@ -59,7 +72,8 @@ def model_card(manifest: Mapping[str, Any]) -> str:
     }
     for name, source in (("goes_in", values["goes_in"]), ("calls", read(f"call_{kind}.md"))):
         values[name] = Template(source).substitute(values)
-    if script := (manifest["artifacts"].get("torchscript") or {}).get("file"):
+    script = (manifest["artifacts"].get("torchscript") or {}).get("file")
+    if script and kind != "arrays":
         source = read(f"call_{kind}_torchscript.md")
         values["calls"] += Template(source).substitute(values | {"file": script})
     return Template(read("model_card.md")).substitute(values)

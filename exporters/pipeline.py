@@ -117,7 +117,7 @@ class Pipeline:
             manifest = build_manifest(
                 self.settings.checkpoint, description, self.reference, eager, self.entries()
             )
-            stage.add_runtime(description["kind"], description.get("files") or {})
+            stage.add_runtime(description["preprocessing"], description.get("files") or {})
             self.placed = stage.finish(manifest, settings.overwrite)
             self.say_what_went(dropped, stage)
             return manifest

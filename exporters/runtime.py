@@ -113,8 +113,8 @@ class Predictor:
 
     def predict(self, arguments: argparse.Namespace) -> Iterator[Prediction | Fault]:
         """Answers in the order of the samples; faults before the answers of their batch."""
-        if arguments.text and self.reader.kind != "text":
-            raise ValueError("--text: this model classifies pictures")
+        if arguments.text and not self.reader.takes_text:
+            raise ValueError("--text: this model takes files, not texts")
         for samples, items, faults in self.batches(arguments):
             yield from faults
             if items:
@@ -125,7 +125,7 @@ class Predictor:
         reader = self.reader
         table = table_flags(arguments)
         samples = find_samples(
-            arguments.text, arguments.files, table, reader.kind, reader.extensions, say
+            arguments.text, arguments.files, table, reader.takes_text, reader.extensions, say
         )
         read, items, faults = batch = [], [], []  # type: Batch
         for sample in samples:

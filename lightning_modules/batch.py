@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from preprocessing.inputs import values_of
+
 Inputs = Mapping[str, Tensor] | tuple[Tensor, ...] | list[Tensor] | Tensor
 Batch = tuple[Inputs, Tensor]  # inputs [N,...], targets [N,...]
 
 
 def tensors_of(inputs: Inputs) -> list[Tensor]:
     """The inputs in their order, as a network is called with them."""
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    found: Any = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return list(found)
+    return values_of(inputs)
 
 
 def first_samples(batch: Any, count: int, device: torch.device) -> Any:

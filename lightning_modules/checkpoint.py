@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from preprocessing.reader import TOKENIZER, check_files
+from preprocessing.reader import check_preprocessing
 from tasks.base import build_task
 
-DESCRIPTION_FORMAT = 1
+DESCRIPTION_FORMAT = 2
+READABLE_FORMATS = (1, 2)  # the first says "kind" beside the preprocessing's own, which is not read
 STATE_PREFIX = "model."
 # Name -> type, or the same for the names in it; what ends in "?" may be missing.
 CHECKPOINT: dict[str, Any] = {  # for a test, an export or predictions
     "state_dict": dict,  # of the module around the model, whose names begin with STATE_PREFIX
     "description": {  # all that makes the model anew, as train.py writes it
         "format": int,
-        "kind": str,
         "network": {"name": str, "arguments": dict},
         "input_spec": {"inputs": list},
         "preprocessing": {"kind": str},
@@ -84,9 +84,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
     check_parts(f"{path} was not written by this project", checkpoint, CHECKPOINT)
     description = checkpoint["description"]
-    if description["format"] != DESCRIPTION_FORMAT:
+    if description["format"] not in READABLE_FORMATS:
         raise ValueError(
-            f"{path} has description format {description['format']}, this version reads "
+            f"{path} has description format {description['format']}, this version reads 1 to "
             f"{DESCRIPTION_FORMAT}"
         )
     check_brought(path, description)
@@ -153,9 +153,6 @@ def check_brought(path: Path, description: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     try:
-        check_files(description["kind"], description["files"] or {})
+        check_preprocessing(description["preprocessing"], description["files"] or {})
     except ValueError as error:
         raise ValueError(f"{path} {error}") from error
-    tokenizer = description["preprocessing"].get("tokenizer")
-    if description["kind"] == "text" and tokenizer != TOKENIZER:
-        raise ValueError(f"{path} names another tokenizer: {tokenizer!r}, not {TOKENIZER!r}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from lightning_modules.checkpoint import STATE_PREFIX
 from lightning_modules.network_signature import STARTS, build_network
@@ -47,25 +47,24 @@ class DeployedImages(nn.Module):
         return self.network((images.to(self.mean.dtype) - self.mean) / self.std)
 
 
-class DeployedText(nn.Module):
-    """A text network; its embedding takes token ids as they are."""
+def passing_on(network: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A module whose forward takes inputs of these names and hands them to `network` as they are.
 
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
+    torch.fx writes that forward, so that it can be traced, scripted and exported like any other.
+    """
+    graph = fx.Graph()
+    inputs = tuple(graph.placeholder(name, Tensor) for name in names)
+    graph.output(graph.call_module("network", inputs))
+    return fx.GraphModule({"network": network}, graph, "DeployedInputs")
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """int64 [N,L] padded with 0 at the end, int64 [N] -> logits [N,K]."""
-        return self.network(tokens, lengths)
 
-
-def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | None) -> nn.Module:
-    """Puts the input side around a network of the given kind ("image" or "text")."""
-    if kind == "text":
-        return DeployedText(network)
-    if kind == "image" and normalisation:
+def deploy(
+    network: nn.Module, normalisation: Mapping[str, Any] | None, input_spec: Mapping[str, Any]
+) -> nn.Module:
+    """Puts the input side around a network: normalisation where data have one, else nothing."""
+    if normalisation:
         return DeployedImages(network, normalisation["mean"], normalisation["std"])
-    raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
+    return passing_on(network, [item["name"] for item in input_spec["inputs"]])
 
 
 def resolve(path: str, allow_external_code: bool = False) -> Any:
@@ -120,7 +119,7 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     arguments = dict(description["network"]["arguments"])
     arguments |= {name: value for name, value in STARTS.items() if name in arguments}
     built = build_network(network, arguments)
-    module = deploy(built, description["kind"], description["normalisation"])
+    module = deploy(built, description["normalisation"], description["input_spec"])
     weights = {
         name.removeprefix(STATE_PREFIX): value
         for name, value in checkpoint["state_dict"].items()

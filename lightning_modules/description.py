@@ -6,23 +6,12 @@ from typing import Any
 from lightning_modules.checkpoint import DESCRIPTION_FORMAT
 
 
-def describe(name: str, arguments: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Plain values: the network, and what the datamodule says of its inputs and classes.
+def describe(name: str, arguments: Mapping[str, Any], of_data: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values: the network, and what stands in `of_data` of its inputs and targets.
 
     Args:
         name: Of the network.
         arguments: It was built with.
-        data: The datamodule, set up.
     """
-    return {
-        "format": DESCRIPTION_FORMAT,
-        "kind": data.kind,
-        "network": {"name": name, "arguments": dict(arguments)},
-        "task": data.task.name,
-        **data.task.values,
-        "input_spec": data.input_spec,
-        "preprocessing": data.preprocessing,
-        "files": data.files,
-        "normalisation": data.normalisation if data.kind == "image" else None,
-        "fingerprint": data.fingerprint,
-    }
+    network = {"name": name, "arguments": dict(arguments)}
+    return {"format": DESCRIPTION_FORMAT, "network": network, **of_data}

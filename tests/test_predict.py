@@ -48,7 +48,7 @@ def bundle(run: Path) -> Path:
     with torch.no_grad():
         onnx_float.export(job, folder / "model.onnx")
     stage.accept("onnx", describe_files(folder, "model.onnx"))
-    stage.add_runtime("image", {})
+    stage.add_runtime({"kind": "image"}, {})
     stage.finish(
         manifest_values(
             class_names=CLASSES,
@@ -309,7 +309,7 @@ def test_more_threads_than_cpus_and_more_classes_than_there_are(
 
 def test_a_text_for_pictures_is_one_line(bundle: Path, capsys) -> None:
     code, out, err = run_main(capsys, "--model", bundle, "--text", "a cat")
-    assert (code, out, err) == (1, "", "error: --text: this model classifies pictures\n")
+    assert (code, out, err) == (1, "", "error: --text: this model takes files, not texts\n")
 
 
 def test_an_output_that_is_not_finite_spoils_only_its_sample(capsys) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
+from datamodules.contract import described
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import PackedImages
@@ -66,13 +67,13 @@ def tiny_classifier(
     small = {"width": 4, "hidden_features": 16, "dropout": 0.0} if network == "small_cnn" else {}
     network_type = network_class(network)
     arguments = network_arguments(network_type, data.network_arguments(), small | (model or {}))
-    description = describe(network, arguments, data) | {
+    description = describe(network, arguments, described(data)) | {
         "versions": {"torch": str(torch.__version__)},
         "git_commit": None,
         "config": {},
     }
     return Classifier(
-        deploy(network_type(**arguments), data.kind, description["normalisation"]),
+        deploy(network_type(**arguments), description["normalisation"], data.input_spec),
         build_loss(len(data.class_names), data.train_targets, **loss or {}),
         description,
         {"lr": 1e-2} | (optimizer or {}),

@@ -29,7 +29,6 @@ def test_the_line_shows_what_was_logged() -> None:
 def test_piped_output_is_one_line_an_epoch(tmp_path: Path, capsys) -> None:
     fit(tmp_path, EpochProgress())
     lines = capsys.readouterr().out.splitlines()
-    assert lines.pop(0).startswith("loading: ")
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert all("val/accuracy" in line and "train/loss" in line for line in lines)
 
@@ -44,7 +43,7 @@ def test_an_epoch_without_a_validation_does_not_repeat_the_last_one(tmp_path: Pa
         enable_progress_bar=True,
     )
     trainer.fit(tiny_classifier(data), datamodule=data)
-    lines = capsys.readouterr().out.splitlines()[1:]
+    lines = capsys.readouterr().out.splitlines()
     assert ["val/" in line for line in lines] == [False, True, False, True]
     assert all("train/loss" in line for line in lines)
 

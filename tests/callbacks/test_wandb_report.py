@@ -145,18 +145,18 @@ IMAGES = "W&B gets the exported bundle"
 
 
 @pytest.mark.parametrize(
-    ("kind", "log_bundle", "uploaded", "said"),
+    ("files", "log_bundle", "uploaded", "said"),
     [
-        ("text", "auto", False, TEXTS),
-        ("image", "auto", True, IMAGES),
-        ("text", "on", True, IMAGES),
-        ("image", "on", True, IMAGES),
-        ("text", "off", False, None),
-        ("image", "off", False, None),
+        ({"tokenizer.json": "words"}, "auto", False, TEXTS),
+        ({}, "auto", True, IMAGES),
+        ({"tokenizer.json": "words"}, "on", True, IMAGES),
+        ({}, "on", True, IMAGES),
+        ({"tokenizer.json": "words"}, "off", False, None),
+        ({}, "off", False, None),
     ],
 )
 def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
-    tmp_path: Path, kind: str, log_bundle: Any, uploaded: bool, said: str | None
+    tmp_path: Path, files: dict[str, str], log_bundle: Any, uploaded: bool, said: str | None
 ) -> None:
     """Said before training; of the folder only what is the bundle's is uploaded."""
     bundle = make_bundle(tmp_path / "export")
@@ -167,7 +167,9 @@ def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
     trainer: Any = SimpleNamespace(
         loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
     )
-    module: Any = SimpleNamespace(description={"kind": kind}, deployed=None, reports={}, task=None)
+    module: Any = SimpleNamespace(
+        description={"files": files}, deployed=None, reports={}, task=None
+    )
     part.setup(trainer, module, "fit")
     part.on_fit_start(trainer, module)
     assert lines == []  # another logger: nothing leaves the machine

@@ -37,6 +37,6 @@ def test_a_module_that_is_profiled_can_be_copied(tmp_path: Path) -> None:
     assert isinstance(profiler, OperatorProfiler)
     profiler._lightning_module = module
     profiler.start("on_fit_start")
-    module.model(data.example_batch()[0])
+    module.model(data.example_batch()[0]["images"])
     copy.deepcopy(module)
     profiler.teardown("fit")

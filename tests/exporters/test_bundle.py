@@ -52,7 +52,7 @@ def test_an_export_in_which_nothing_passed_leaves_the_old_bundle(tmp_path: Path)
 
     def again() -> Path:
         stage = Stage(bundle)
-        stage.add_runtime("image", {})
+        stage.add_runtime({"kind": "image"}, {})
         return stage.finish(manifest_values(artifacts=failed))
 
     assert again() == again() == tmp_path / "export.failed"

@@ -210,7 +210,7 @@ def test_a_checkpoint_rebuilds_the_model_in_itself(tmp_path: Path) -> None:
     trainer.fit(model, datamodule=data)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     checkpoint = torch.load(tmp_path / "a.ckpt", weights_only=True)
-    images, _ = data.example_batch()
+    images = data.example_batch()[0]["images"]
     assert torch.equal(load_deployed(checkpoint)(images), model.eval().model(images))
     scores = checkpoint["description"]["scores"]
     assert scores["val/accuracy"] == pytest.approx(model.reports["val"].scalars["accuracy"])

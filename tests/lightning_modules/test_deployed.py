@@ -1,5 +1,7 @@
 """Building the deployable module, and refusing weights that do not fit it."""
 
+import copy
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.deployed import (
     DeployedImages,
     check_weights,
+    deploy,
     load_deployed,
     network_class,
     resolve_class,
@@ -21,8 +24,7 @@ ARGUMENTS = {"in_channels": 1, "image_size": (8, 8), "num_classes": 3, "width": 
 
 def checkpoint_of(module: nn.Module, **changes) -> dict:
     description = {
-        "format": 1,
-        "kind": "image",
+        "format": 2,
         "network": {"name": "small_cnn", "arguments": ARGUMENTS},
         "class_names": ["a", "b", "c"],
         "input_spec": {"inputs": []},
@@ -69,6 +71,17 @@ def test_weights_of_another_network_are_one_message(module: DeployedImages) -> N
     )
     with pytest.raises(ValueError, match=message):
         load_deployed(checkpoint)
+
+
+def test_inputs_without_a_normalisation_are_handed_on_by_their_names() -> None:
+    network = torch.nn.Bilinear(3, 4, 2)
+    spec = {"inputs": [{"name": "len"}, {"name": "boxes"}]}
+    deployed = deploy(network, None, spec)
+    assert list(inspect.signature(deployed.forward).parameters) == ["len", "boxes"]
+    assert list(deployed.state_dict()) == ["network.weight", "network.bias"]
+    inputs = torch.rand(5, 3), torch.rand(5, 4)
+    for same in (deployed, copy.deepcopy(deployed)):
+        assert torch.equal(same(*inputs), network(*inputs))
 
 
 def test_a_weight_that_is_no_tensor_is_named(module: DeployedImages) -> None:

@@ -10,7 +10,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.deployed import DeployedImages, passing_on
 from lightning_modules.first_batch import check_first_batch, described
 from lightning_modules.losses import SampleLoss
 
@@ -30,8 +30,8 @@ class Answers(nn.Module):
         return self.change(self.layers(images), self.training)
 
 
-def module_of(network: nn.Module, kind: str = "image") -> Any:
-    deployed = DeployedText(network) if kind == "text" else DeployedImages(network, [0.5], [0.5])
+def module_of(network: nn.Module, *names: str) -> Any:
+    deployed = passing_on(network, names) if names else DeployedImages(network, [0.5], [0.5])
     description = {"network": {"name": "mine.Net"}, "class_names": ["a", "b", "c"]}
     criterion = SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none"))
     return Classifier(deployed, criterion, description, {}, {})
@@ -89,7 +89,7 @@ def test_a_network_for_other_inputs() -> None:
     texts = (torch.zeros(4, 6, dtype=torch.int64), torch.full((4,), 6)), IMAGES[1]
     text = r"first batch, int64 \[4, 6\], int64 \[4\]: .*takes 2 positional arguments"
     with pytest.raises(ValueError, match=text):
-        check_first_batch(module_of(Answers(lambda x, _: x), "text"), texts, CPU)
+        check_first_batch(module_of(Answers(lambda x, _: x), "tokens", "lengths"), texts, CPU)
 
 
 def test_a_fault_in_own_code_keeps_its_trace() -> None:
