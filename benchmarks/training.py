@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from callbacks.contract import Deployable
+from callbacks.module_contract import Deployable
 from cli.building import build_callbacks, build_data, build_model
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings

@@ -31,8 +31,8 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 
-from callbacks.contract import main_metric, steps_done
 from callbacks.logged_names import MonitoredName
+from callbacks.module_contract import main_metric, steps_done
 from callbacks.place import Place, is_validation_due, place_of
 from callbacks.run_contract import Run
 

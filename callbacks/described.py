@@ -5,7 +5,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from callbacks.contract import steps_done
+from callbacks.module_contract import steps_done
 
 
 class Described(pl.Callback):

@@ -12,8 +12,8 @@ from pytorch_lightning import callbacks as pl_callbacks
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
-from callbacks.contract import KnowsItsEnd, NamesMetrics
 from callbacks.logged_names import MonitoredName
+from callbacks.module_contract import KnowsItsEnd, NamesMetrics
 
 USUAL = "val/loss"
 MIN_PATIENCE = 5  # of auto

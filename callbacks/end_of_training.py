@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
-from callbacks.contract import LogsTraining, steps_done
+from callbacks.module_contract import LogsTraining, steps_done
 
 
 class EndOfTraining(pl.Callback):

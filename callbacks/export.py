@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import pytorch_lightning as pl
 
-from callbacks.contract import DEPLOYED, Deployable, name_of
+from callbacks.module_contract import DEPLOYED, Deployable, name_of
 from callbacks.run_contract import Run
 
 DEFAULT = "default"

@@ -16,7 +16,7 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from callbacks.contract import ComputesLoss, layer_name
+from callbacks.module_contract import ComputesLoss, layer_name
 
 MAX_SAMPLES = 8
 MAX_DIRECTIONS = 24  # where there are more parameters, neighbours share a direction

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from callbacks.contract import layer_name
+from callbacks.module_contract import layer_name
 
 LOSS = "criterion"  # no layer: its values are those of the loss
 

@@ -20,7 +20,6 @@ from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from callbacks.contract import ComputesLoss, layer_name, name_of, steps_done
 from callbacks.finite_differences import check_gradients
 from callbacks.gradient_norms import (
     WHOLE,
@@ -30,6 +29,7 @@ from callbacks.gradient_norms import (
     dead_units_hook,
     trained_by,
 )
+from callbacks.module_contract import ComputesLoss, layer_name, name_of, steps_done
 from callbacks.run_contract import Run
 
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from callbacks.contract import layer_name
+from callbacks.module_contract import layer_name
 
 WHOLE = "(all)"  # the row of all that an optimizer trains
 

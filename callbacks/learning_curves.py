@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from callbacks.contract import NamesMetrics, main_metric
+from callbacks.module_contract import NamesMetrics, main_metric
 from callbacks.run_contract import Run
 
 SPLITS = ("train/", "val/")

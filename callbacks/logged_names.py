@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytorch_lightning as pl
 
-from callbacks.contract import NamesMetrics, name_of
+from callbacks.module_contract import NamesMetrics, name_of
 
 # of names with one of these words in them
 SMALLER_IS_BETTER = ("loss", "error", "entropy", "perplexity")

@@ -22,7 +22,7 @@ from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-from callbacks.contract import ComputesLoss, TunesRate, name_of
+from callbacks.module_contract import ComputesLoss, TunesRate, name_of
 from callbacks.run_contract import Run
 
 MIN_POINTS = 10  # a curve with fewer finite losses says nothing

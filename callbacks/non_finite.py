@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from callbacks.contract import SeesLosses, steps_done
+from callbacks.module_contract import SeesLosses, steps_done
 
 MAX_SKIPPED = 20  # steps that a gradient scaler may leave out in a row
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from torch import Tensor
 
-from callbacks.contract import NamesMetrics, loss_in, main_metric
+from callbacks.module_contract import NamesMetrics, loss_in, main_metric
 
 REDRAW_SECONDS = 0.2
 MAX_OTHERS = 8  # of a module that does not say which of its figures decide something

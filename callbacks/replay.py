@@ -7,8 +7,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from callbacks.contract import ComputesLoss, name_of, steps_done
 from callbacks.first_non_finite import Finding, find_first_non_finite
+from callbacks.module_contract import ComputesLoss, name_of, steps_done
 
 
 class Reproduced(Exception):

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 
-from callbacks.contract import loss_in, steps_done
+from callbacks.module_contract import loss_in, steps_done
 
 
 class StepLog(pl.Callback):

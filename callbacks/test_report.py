@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from rich.console import Console
 from rich.table import Table
 
-from callbacks.contract import Reports, name_of
+from callbacks.module_contract import Reports, name_of
 from callbacks.run_contract import Run
 from tasks.base import Task
 from tasks.outcomes import Report

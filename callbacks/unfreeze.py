@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from callbacks.contract import Deployable, name_of
+from callbacks.module_contract import Deployable, name_of
 
 
 class Unfreeze(Callback):

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
-from callbacks.contract import Deployable, Reports, name_of
+from callbacks.module_contract import Deployable, Reports, name_of
 from callbacks.run_contract import Run
 from tasks.base import Task
 

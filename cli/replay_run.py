@@ -16,8 +16,8 @@ from typing import Any
 import pytorch_lightning as pl
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.contract import ComputesLoss
 from callbacks.finite_differences import no_gradient_on_ranks, without_gradient
+from callbacks.module_contract import ComputesLoss
 from callbacks.replay import Replay, Reproduced
 from cli.building import CallbackTable, build_callbacks, build_model
 from cli.parsing import Configuration

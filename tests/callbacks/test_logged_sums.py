@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
-from callbacks.contract import steps_done
 from callbacks.described import Described
 from callbacks.exact_resume import ExactResume
 from callbacks.logged_sums import LoggedSums
 from callbacks.metrics_csv import MetricsCsv
+from callbacks.module_contract import steps_done
+from lightning_modules.batch import tensors_of
 from tests.tiny import TinyImages, TinyRun, tiny_trainer
 
 
@@ -32,7 +33,8 @@ class Logs(pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         self.seen.append(steps_done(self.trainer))
-        loss = nn.functional.cross_entropy(self.layers(batch[0].float()), batch[1])
+        (images,) = tensors_of(batch[0])
+        loss = nn.functional.cross_entropy(self.layers(images.float()), batch[1])
         for optimizer in self.optimizers():  # type: ignore[union-attr]
             optimizer.zero_grad()
             self.manual_backward(loss, retain_graph=True)
