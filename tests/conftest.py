@@ -15,7 +15,9 @@ import pytest
 
 from exporters import process
 from tests.fresh_process import PRELOADED
+from tests.parts import RemovedParts, skip_removed
 
+sys.meta_path.append(RemovedParts())
 process.PRELOADED[:] = PRELOADED  # one fork server for exports and for scripts
 
 # Before torch or numpy is imported, and inherited by every process a test starts.
@@ -61,6 +63,7 @@ sys.addaudithook(refuse_network)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For `pytest -n`, which gives out whole files: those with most long tests come first."""
+    skip_removed(items)
     if hasattr(config, "workerinput"):
         long = Counter(item.path for item in items if item.get_closest_marker("slow"))
         items.sort(key=lambda item: -long[item.path])

@@ -93,7 +93,7 @@ def python_files(root: Path) -> list[PurePosixPath]:
 
 
 def area(path: PurePosixPath) -> str | None:
-    """The area of a file; None for a place that the tree does not have."""
+    """The area of a file; None for one of a fork's own."""
     if path.parts[:2] == ("lightning_modules", "networks"):
         return "networks"
     if path in COPIED:
@@ -169,15 +169,14 @@ def arrow_violations(root: Path) -> list[str]:
     found = []
     for path in python_files(root):
         here = area(path)
-        if here is None:
-            found.append(f"{path} has no place in the tree")
+        if here is None:  # of a package of a fork's own, which imports what it wants
             continue
         for imported in imports(root, path):
             target = file_of(root, imported.name)
             if target is None or target == path:
                 continue
             there = area(target)
-            if there not in MAY_IMPORT[here]:
+            if there is not None and there not in MAY_IMPORT[here]:
                 allowed = ", ".join(sorted(MAY_IMPORT[here])) or "nothing"
                 found.append(
                     f"{path}:{imported.line} imports {target}; {here} may import {allowed}"

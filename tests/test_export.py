@@ -22,6 +22,7 @@ from exporters.bundle_files import read_manifest
 from exporters.bundle_place import UNFINISHED, held
 from tests.exporters import small_run
 from tests.exporters.small_manifest import make_bundle
+from tests.parts import needs
 from tests.tiny import TinyImages
 
 PROJECT = Path(export.__file__).parent
@@ -325,7 +326,11 @@ def test_a_full_disk_is_one_line(
             ["--ckpt", "a", "--formats", "int8", "--fail_if_slower"],
             "timed against onnx: add it to --formats",
         ),
-        (["--ckpt", "a", "--formats", "onnx", "--requested", "aoti"], "--requested aoti: not one"),
+        pytest.param(
+            ["--ckpt", "a", "--formats", "onnx", "--requested", "aoti"],
+            "--requested aoti: not one",
+            marks=needs("aoti"),
+        ),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(

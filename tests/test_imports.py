@@ -114,13 +114,17 @@ def test_sound_tree_has_no_violation(tmp_path: Path) -> None:
         ("cli/flags.py", "import tests.callbacks.test_export"),
         ("benchmarks/training.py", "from tests import conftest"),
         ("tests/test_export.py", "import benchmarks.training"),
-        ("setup.py", ""),
-        ("models/resnet18.py", ""),
     ],
 )
 def test_wrong_arrow_is_found(tmp_path: Path, path: str, text: str) -> None:
     (violation,) = arrow_violations(make_tree(tmp_path, {path: text}))
     assert violation.startswith(path)
+
+
+def test_a_package_of_ones_own_imports_what_it_wants_and_may_be_imported(tmp_path: Path) -> None:
+    own = {"mine/__init__.py": "", "mine/parts.py": "import train, callbacks.progress"}
+    own |= {"lightning_modules/networks/new.py": "from mine import parts", "sweep.py": ""}
+    assert arrow_violations(make_tree(tmp_path, own)) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 from cli import configuration
 from cli.problems import UsageError
 from lightning_modules.checkpoint import DESCRIPTION_FORMAT
+from tests.parts import needs
 from train import CALLBACKS
 
 
@@ -114,9 +115,10 @@ def test_what_is_wrong_in_several_files_comes_in_one_answer(tmp_path: Path) -> N
             ["--seed must", "--num_nodes must", "--model.dropout must", "--strategy dpp",
              "--checkpoint_every must"],
         ),
-        (
+        pytest.param(
             "--lr_finder.min_lr 2 --unfreeze.epoch 0 --ema.decay 1 --max_time x",
             ["--unfreeze.epoch must", "--ema.decay must", "--lr_finder needs", "--max_time must"],
+            marks=needs("lr_finder", "unfreeze", "ema"),
         ),
         ("--loss.class_weights [1,-1]", ["--loss.class_weights must be balanced or list of "]),
     ],
@@ -193,6 +195,7 @@ def test_data_that_has_moved_is_said_with_both_folders(
     assert configure(["--resume", path, "--data.root", "elsewhere"])["data"]["root"] == "elsewhere"
 
 
+@needs("unfreeze")
 def test_devices_auto_and_frozen_layers_pass_the_checks_on_machines_with_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -240,6 +243,7 @@ def test_a_folder_in_place_of_a_checkpoint(tmp_path: Path) -> None:
             configure(["--resume", str(folder)])
 
 
+@needs("wandb")
 def test_wandb_without_its_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(CALLBACKS, "wandb")
     with pytest.raises(UsageError, match="--logger wandb needs callbacks/wandb_report.py"):
@@ -330,6 +334,7 @@ def test_one_line_names_what_a_file_says_of_another_network(
     assert "stages" not in yaml.safe_load(printed)["model"]
 
 
+@needs("unfreeze", "torchvision")
 def test_pretrained_weights_of_a_network_that_was_replaced_prepare_no_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

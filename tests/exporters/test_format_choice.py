@@ -5,6 +5,7 @@ import pytest
 from exporters import DEFAULT_FORMATS, EXPORTERS
 from exporters.format_choice import GROUPS, check_speed_limit, choose
 from exporters.verdict import exit_code
+from tests.parts import needs
 
 
 @pytest.mark.parametrize(
@@ -13,7 +14,9 @@ from exporters.verdict import exit_code
         ("default", list(DEFAULT_FORMATS), set()),
         ("onnx,onnx-int8,onnx", ["onnx", "onnx-int8"], {"onnx", "onnx-int8"}),
         (" onnx , pt2", ["onnx", "pt2"], {"onnx", "pt2"}),
-        ("aoti,fp32", ["aoti", "torchscript", "pt2", "onnx"], {"aoti"}),
+        pytest.param(
+            "aoti,fp32", ["aoti", "torchscript", "pt2", "onnx"], {"aoti"}, marks=needs("aoti")
+        ),
         ("int8", ["onnx-int8", "onnx-int8-qat"], set()),
         ("all,default", list(EXPORTERS), set()),
     ],

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from exporters import aoti, onnx_float, onnx_int8, onnx_int8_qat, pt2
+from exporters import EXPORTERS
+from exporters.candidate import format_module
 from exporters.fit_check import check
 from exporters.program import probe
 from exporters.spec import ExportSpec
@@ -17,8 +18,9 @@ from tests.exporters.other_networks import (
     ReusedLayers,
     bench,
 )
+from tests.parts import needs
 
-GRAPHS = [pt2, onnx_float, onnx_int8, aoti]
+GRAPHS = [format_module(name) for name in ("pt2", "onnx", "onnx-int8", "aoti") if name in EXPORTERS]
 
 
 class ChoosesByShape(nn.Module):
@@ -36,6 +38,12 @@ def test_the_line_is_named_and_what_still_works(tmp_path: Path) -> None:
         assert "other_networks.py:" in reason
         assert "if (x - 0.3).sum() > 0:" in reason
         assert "use torchscript" in reason
+
+
+def test_what_is_fine_tuned_has_convolutions(tmp_path: Path) -> None:
+    from exporters import onnx_int8_qat
+
+    description = bench(Branching(), tmp_path).job.description
     assert onnx_int8_qat.unavailable(description).startswith("only convolution networks")
 
 
@@ -52,6 +60,7 @@ def test_decisions_that_the_exporter_can_hold_are_none() -> None:
     assert "mean" in found["operators"]
 
 
+@needs("pt2", "onnx", "onnx-int8")
 def test_the_fit_says_so_before_it_starts() -> None:
     spec = ExportSpec.from_json(IMAGES)
     note = check(Branching(), spec)

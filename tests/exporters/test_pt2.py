@@ -9,12 +9,13 @@ import torch
 from exporters import pt2
 from exporters.candidate import ExportJob
 from exporters.process import run_child
-from lightning_modules.networks.bilstm import BiLSTM
 from tests.exporters.other_networks import bench
 
 
 @pytest.mark.slow
 def test_the_bilstm_is_right_at_every_batch_and_length(tmp_path: Path) -> None:
+    from lightning_modules.networks.bilstm import BiLSTM
+
     made = bench(BiLSTM(20, 3, 8, 8, num_layers=2), tmp_path)
     path = tmp_path / "files" / pt2.FILE
     path.parent.mkdir()
