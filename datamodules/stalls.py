@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+THREAD = "watch for stalls"
 IDLE = -1
 place = np.array([IDLE])  # the note of this process, int64 [1]
 
@@ -84,7 +85,8 @@ class StallWatch:
             NoBatchError: None came in time, and that was asked for.
         """
         done = threading.Event()
-        threading.Thread(target=self._look, args=(done,), daemon=True).start()
+        watch = threading.Thread(target=self._look, args=(done,), name=THREAD, daemon=True)
+        watch.start()
         try:
             while True:
                 try:

@@ -15,6 +15,7 @@ from cli.problems import UsageError
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.deployed import load_deployed
 from tests.datamodules.pictures import save_tree
+from tests.parts import needs
 from train import CALLBACKS, main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]
@@ -305,7 +306,11 @@ def test_own_callbacks_train_and_resume(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--callbacks own_parts.EMA", "would have the flags --ema, which are taken"),
+        pytest.param(
+            "--callbacks own_parts.EMA",
+            "would have the flags --ema, which are taken",
+            marks=needs("ema"),
+        ),
         ("--callbacks [own_parts.Shouts,own_parts.Shouts]", "the flags --shouts, which are taken"),
         ("--callbacks own_parts.NoCallback", "is no pytorch_lightning.Callback"),
         ("--callbacks own_parts.Shout --shout.loud true", "cannot import 'own_parts.Shout'"),

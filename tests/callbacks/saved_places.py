@@ -22,7 +22,6 @@ from torch import nn
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
-from callbacks.early_stopping import EarlyStopping
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume
 from tests.callbacks.test_exact_resume import BatchClock, StopAt
@@ -176,6 +175,8 @@ def rows_of(event: Event, folder: Path) -> list[str]:
             before.append(BatchClock(timedelta(seconds=event.seconds)))
         after: list[pl.Callback] = [signals, checkpointing]
         if event.patience:
+            from callbacks.early_stopping import EarlyStopping
+
             after.append(EarlyStopping(patience=event.patience, min_delta=9.0))
         others = [other() if isinstance(other, type) else other for other in event.others]
         trainer = tiny_trainer(

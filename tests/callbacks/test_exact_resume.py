@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
-from callbacks.early_stopping import EarlyStopping
-from callbacks.ema import EMA
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
@@ -87,11 +85,15 @@ def fit(
     metrics = MetricsCsv(folder / "metrics.csv")
     others: list[pl.Callback] = []
     if arguments.pop("ema", False):
+        from callbacks.ema import EMA
+
         others.append(EMA(enabled=True, decay=0.9))
     limits: list[pl.Callback] = []
     if seconds := arguments.pop("seconds", None):
         limits.append(BatchClock(timedelta(seconds=seconds)))
     if patience := arguments.pop("patience", None):
+        from callbacks.early_stopping import EarlyStopping
+
         others.append(EarlyStopping(patience=patience, min_delta=9.0))  # all count as no better
     trainer = tiny_trainer(
         folder,

@@ -302,6 +302,7 @@ def test_a_run_that_trains_little_is_not(arguments: list[str]) -> None:
     assert configure(arguments)
 
 
+@needs("cifar_resnet", "torchvision", "ema", "unfreeze")
 @pytest.mark.parametrize("name", ["cifar10_resnet", "fashion_mnist", "image_folder"])
 def test_a_shipped_file_can_be_tried_with_another_network_and_other_data(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -316,6 +317,7 @@ def test_a_shipped_file_can_be_tried_with_another_network_and_other_data(
     assert any("data digits has no such settings: data." in line for line in lines)
 
 
+@needs("cifar_resnet")
 def test_one_line_names_what_a_file_says_of_another_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.exact_resume import ExactResume
 from callbacks.lr_finder import own_batches
+from datamodules import stalls
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import FileImages
 from datamodules.stalls import NoBatchError, StallWatch, at_sample
@@ -102,14 +103,17 @@ def test_a_slow_training_step_is_no_stall(tmp_path: Path, capfd) -> None:
 
 
 def test_watching_ends_with_the_loader(tmp_path: Path) -> None:
-    handler, before = signal.getsignal(signal.SIGALRM), threading.active_count()
+    def num_watches() -> int:
+        return sum(thread.name == stalls.THREAD for thread in threading.enumerate())
+
+    handler, before = signal.getsignal(signal.SIGALRM), num_watches()
     batches = iter(OddImages(tmp_path, on_timeout="stop").train_dataloader())
     next(batches)
-    assert threading.active_count() == before + 1
+    assert num_watches() == before + 1
     assert signal.getsignal(signal.SIGALRM) == handler  # the alarm is ours while we wait only
     batches.close()  # type: ignore[attr-defined]
     for _ in range(100):
-        if threading.active_count() == before:
+        if num_watches() == before:
             return
         time.sleep(0.01)
     pytest.fail("the thread goes on")
