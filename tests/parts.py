@@ -5,9 +5,11 @@ A test needs a part by importing its file, by a parameter that is its name, or b
 
 import importlib.abc
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 SHIPPED = {  # name -> file; networks, export formats, callbacks with flags
     "small_cnn": "lightning_modules.networks.small_cnn",
@@ -50,6 +52,12 @@ def needs(*names: str) -> pytest.MarkDecorator:
     """Marks a test, a file or a parameter that is about these parts without importing them."""
     assert SHIPPED.keys() >= set(names)
     return pytest.mark.needs(*names)
+
+
+def named_in(configuration: Path) -> set[str]:
+    """The network, and the groups of settings, that a YAML file names."""
+    content = yaml.safe_load(configuration.read_text(encoding="utf-8"))
+    return {content["model"], *(name.partition(".")[0] for name in content)}
 
 
 class RemovedParts(importlib.abc.MetaPathFinder):

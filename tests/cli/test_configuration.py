@@ -346,6 +346,7 @@ def test_pretrained_weights_of_a_network_that_was_replaced_prepare_no_pictures(
     assert "model.architecture, model.weights (" in capsys.readouterr().out
 
 
+@needs("cifar_resnet")
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
@@ -362,6 +363,7 @@ def test_a_mistake_stays_one(tmp_path: Path, text: str, arguments: str, message:
         configure(words)
 
 
+@needs("cifar_resnet")
 def test_a_later_file_may_choose_another_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

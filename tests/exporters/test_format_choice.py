@@ -17,7 +17,7 @@ from tests.parts import needs
         pytest.param(
             "aoti,fp32", ["aoti", "torchscript", "pt2", "onnx"], {"aoti"}, marks=needs("aoti")
         ),
-        ("int8", ["onnx-int8", "onnx-int8-qat"], set()),
+        pytest.param("int8", ["onnx-int8", "onnx-int8-qat"], set(), marks=needs("onnx-int8-qat")),
         ("all,default", list(EXPORTERS), set()),
     ],
 )
@@ -32,6 +32,7 @@ def test_what_is_no_format_is_named(text: str) -> None:
         choose(text)
 
 
+@needs("onnx-int8-qat")  # of a group of one none would be left
 @pytest.mark.parametrize("group", sorted(GROUPS))
 @pytest.mark.parametrize(
     ("verdict", "from_group", "named"),

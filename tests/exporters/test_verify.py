@@ -23,6 +23,7 @@ from exporters.verdict import Evidence, Limits, Verdict, judge
 from exporters.verify import compare, prove, score_test
 from tasks.single_label import SingleLabel
 from tests.exporters import small_run
+from tests.parts import needs
 
 Reference = tuple[Path, str]
 TASK = SingleLabel(["row", "column", "corner"])
@@ -227,6 +228,7 @@ def test_without_samples_nothing_is_called_passed(job: ExportJob, float_onnx: Pa
     assert judge(evidence, Limits()).verdict == "unverified"
 
 
+@needs("onnx", "onnx-int8", "onnx-int8-qat")
 def test_scores_on_the_test_split(
     job: ExportJob, float_onnx: Path, run: Path, tmp_path: Path
 ) -> None:
