@@ -55,7 +55,7 @@ from cli.settings import (
 )
 from cli.settings_together import check_recorded, check_together
 from cli.slurm import ignore_stray_slurm, slurm_job
-from datamodules.samplers import per_rank_batch_size
+from datamodules.order import per_rank_batch_size
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule

@@ -29,14 +29,14 @@ from datamodules.image_splits import (
     warning_lines,
 )
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
-from datamodules.sample_augmentation import SampleAugmentation, Transform
-from datamodules.samplers import (
+from datamodules.order import (
+    BatchOrder,
     EpochBatchSampler,
     EpochIndices,
     EvaluationBatchSampler,
-    SameBatches,
 )
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
+from datamodules.sample_augmentation import SampleAugmentation, Transform
 from datamodules.splits import SPLITS, stratified_subset
 from tasks.base import Task
 
@@ -241,12 +241,10 @@ class ImageDataModule(LazyLoading):
 
     # ---- loading -----------------------------------------------------------------------
 
-    def _train_sampler(self) -> EpochBatchSampler | SameBatches:
+    def _train_sampler(self) -> EpochBatchSampler:
         split = self.splits.train
         strata = self.task.strata(split.targets) if self.balanced_sampling else None
-        how = len(split), self.batch_size, self.seed, *self._ranks(), strata
-        sampler = EpochBatchSampler(*how)
-        return SameBatches(sampler) if self._is_overfitting() else sampler
+        return EpochBatchSampler(len(split), self.batch_size, self.seed, *self._ranks(), strata)
 
     def train_loader(self) -> DataLoader:
         split = self.splits.train
@@ -289,11 +287,7 @@ class ImageDataModule(LazyLoading):
         sampler = EvaluationBatchSampler(len(split), self.batch_size, *self._ranks())
         return self._image_loader(ImageDataset(split), sampler)
 
-    def _image_loader(
-        self,
-        dataset: ImageDataset,
-        sampler: EpochBatchSampler | SameBatches | EvaluationBatchSampler,
-    ) -> DataLoader:
+    def _image_loader(self, dataset: ImageDataset, sampler: BatchOrder) -> DataLoader:
         in_memory = not isinstance(dataset.split, FileImages) and dataset.augmentation is None
         batch_bytes = sampler.rank_size * int(np.prod(self.image_shape))
         return self._loader(dataset, sampler, in_memory, batch_bytes)

@@ -13,9 +13,10 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.order import BatchOrder
 from datamodules.splits import stratified_subset
 from datamodules.stalls import NotedBatches, StallWatch
 from datamodules.wording import quantity
@@ -91,7 +92,7 @@ class LazyLoading(pl.LightningDataModule):
         return getattr(self.trainer, "overfit_batches", 0) > 0
 
     def _loader(
-        self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
+        self, dataset: Any, sampler: BatchOrder, in_memory: bool, batch_bytes: int
     ) -> DataLoader:
         """A loader of the sampler's batches; the last two arguments are the policy's.
 
@@ -100,6 +101,7 @@ class LazyLoading(pl.LightningDataModule):
         """
         trainer = self.trainer
         self.check_ranks({"a split": len(dataset)})
+        sampler.repeats_first_epoch = self._is_overfitting()
         self.policy = decide_loader_policy(
             in_memory=in_memory,
             on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
@@ -115,7 +117,7 @@ class LazyLoading(pl.LightningDataModule):
         )
         loader = LazyLoader(
             NotedBatches(dataset),
-            batch_sampler=sampler,
+            batch_sampler=sampler,  # type: ignore[arg-type]  # indices in another form
             collate_fn=keep_batch,
             worker_init_fn=watch.worker_init,
             # its own generator: a loader draws its base seed when iterated, and must not move

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from datamodules.order import EpochIndices
 from datamodules.random_draws import sample_keys, uniform_draws
 from datamodules.sample_augmentation import SampleAugmentation
-from datamodules.samplers import EpochIndices
 from datamodules.stalls import at_sample
 from preprocessing.images import decode_image, read_image, to_array
 

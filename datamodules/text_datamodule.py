@@ -14,14 +14,13 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
 from datamodules.findings import Finding, note
 from datamodules.full_check import CHECK_FORMAT, remembered, shown
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_texts import TextBatch, TextDataset
-from datamodules.samplers import SameBatches
+from datamodules.order import BucketBatchSampler
+from datamodules.packed_texts import TextBatch, TextDataset, padding_share
 from datamodules.text_check import look_at_tokens, wrongly_decoded
 from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
@@ -290,7 +289,5 @@ class TextDataModule(LazyLoading):
         sampler = BucketBatchSampler(
             split.lengths, self.batch_size, self.seed, *ranks, self.batch_tokens, training
         )
-        overfits = training and self._is_overfitting()
-        batches = SameBatches(sampler) if overfits else sampler
         tokens = self.batch_tokens or self.batch_size * self.max_length
-        return self._loader(TextDataset(split), batches, True, 8 * tokens // ranks[0])
+        return self._loader(TextDataset(split), sampler, True, 8 * tokens // ranks[0])
