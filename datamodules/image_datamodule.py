@@ -241,10 +241,16 @@ class ImageDataModule(LazyLoading):
 
     # ---- loading -----------------------------------------------------------------------
 
-    def _train_sampler(self) -> EpochBatchSampler:
+    @property
+    def _mixes_over_ranks(self) -> bool:
+        """Whether the image before a rank's own comes along, to be mixed with its first."""
+        return self.batch_augmentation.mixes and self._ranks()[0] > 1
+
+    def _train_sampler(self, with_neighbour: bool = False) -> EpochBatchSampler:
         split = self.splits.train
         strata = self.task.strata(split.targets) if self.balanced_sampling else None
-        return EpochBatchSampler(len(split), self.batch_size, self.seed, *self._ranks(), strata)
+        how = len(split), self.batch_size, self.seed, *self._ranks(), strata, with_neighbour
+        return EpochBatchSampler(*how)
 
     def train_loader(self) -> DataLoader:
         split = self.splits.train
@@ -256,7 +262,7 @@ class ImageDataModule(LazyLoading):
             self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
             self.sample_augmentation if self.sample_augmentation.is_active else None,
         )
-        return self._image_loader(dataset, self._train_sampler())
+        return self._image_loader(dataset, self._train_sampler(self._mixes_over_ranks))
 
     def val_dataloader(self) -> DataLoader:
         if self._is_overfitting():
@@ -275,7 +281,8 @@ class ImageDataModule(LazyLoading):
             draws = bits[0].view(torch.float32)
             how = inputs["images"], targets, draws, self.task.num_outputs
             images, targets = self.batch_augmentation(*how)
-            inputs = {"images": images}
+            own = slice(int(self._mixes_over_ranks), None)
+            inputs, targets = {"images": images[own]}, targets[own]
         return inputs, targets
 
     def describe_sample(self, dataset: ImageDataset, row: int) -> str:

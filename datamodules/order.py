@@ -20,6 +20,7 @@ class EpochIndices(NamedTuple):
 
     epoch: int
     indices: np.ndarray  # int64 [N]
+    occurrences: np.ndarray | int = 0  # int64 [N], how often each came before in this epoch
 
 
 class BatchOrder(Sampler[EpochIndices]):
@@ -30,8 +31,6 @@ class BatchOrder(Sampler[EpochIndices]):
         sizes: int64 [B], of the global batches in the order of the samples.
         batch_size: Global batch size.
         seed: Together with the epoch it determines the order.
-        world_size: Number of ranks.
-        rank: This rank.
     """
 
     def __init__(
@@ -46,8 +45,7 @@ class BatchOrder(Sampler[EpochIndices]):
         self.num_samples = num_samples
         self.sizes = sizes
         self.ends = np.cumsum(sizes)
-        # a rank may have nothing of the last batch of an evaluation
-        self.num_batches = int((sizes > rank).sum())
+        self.num_batches = int((sizes > rank).sum())  # the last of an evaluation may lack a rank
         self.rank_size = per_rank_batch_size(batch_size, world_size)
         self.seed = seed
         self.world_size = world_size
@@ -95,10 +93,12 @@ class BatchOrder(Sampler[EpochIndices]):
         generator = self._generator()
         batches = self._batch_order(generator)
         order = self._sample_order(generator)
+        occurrences = self._occurrences(order)
         for batch in batches[first:]:
             places = self._share(int(self.ends[batch] - self.sizes[batch]), int(self.ends[batch]))
             if len(places):
-                yield EpochIndices(epoch, order[places])
+                repeats = 0 if occurrences is None else occurrences[places]
+                yield EpochIndices(epoch, order[places], repeats)
 
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng((self.seed, self.epoch))
@@ -109,6 +109,10 @@ class BatchOrder(Sampler[EpochIndices]):
     def _sample_order(self, generator: np.random.Generator) -> np.ndarray:
         """int64 [M], out of which the batches are cut."""
         return np.arange(self.num_samples)
+
+    def _occurrences(self, order: np.ndarray) -> np.ndarray | None:
+        """int64 [M], of each place; None where nothing is repeated."""
+        return None
 
     def _share(self, start: int, stop: int) -> np.ndarray:
         """This rank's places in the order, of a batch that goes from start to stop."""
@@ -131,6 +135,8 @@ class EpochBatchSampler(BatchOrder):
     Args:
         strata: int64 [num_samples]; given, samples are drawn so that all strata come equally
             often: rare ones repeatedly, frequent ones in part.
+        with_neighbour: Whether the sample before a rank's share in the global batch (before its
+            first, the last) comes along in front of the share.
     """
 
     def __init__(
@@ -141,10 +147,12 @@ class EpochBatchSampler(BatchOrder):
         world_size: int = 1,
         rank: int = 0,
         strata: np.ndarray | None = None,
+        with_neighbour: bool = False,
     ) -> None:
         sizes = equal_shares(cut_evenly(num_samples, batch_size), world_size)
         super().__init__(num_samples, sizes, batch_size, seed, world_size, rank)
         self.strata = strata
+        self.with_neighbour = with_neighbour
 
     def _sample_order(self, generator: np.random.Generator) -> np.ndarray:
         order = generator.permutation(self.num_samples)
@@ -152,9 +160,13 @@ class EpochBatchSampler(BatchOrder):
             return order
         return generator.permutation(balanced(order, self.strata[order], generator.random()))
 
+    def _occurrences(self, order: np.ndarray) -> np.ndarray | None:
+        return None if self.strata is None else occurrences_in(order)
+
     def _share(self, start: int, stop: int) -> np.ndarray:
         share = (stop - start) // self.world_size
-        return np.arange(start + self.rank * share, start + (self.rank + 1) * share)
+        places = np.arange(self.rank * share - self.with_neighbour, (self.rank + 1) * share)
+        return start + places % (stop - start)
 
 
 class BucketBatchSampler(BatchOrder):
@@ -184,9 +196,8 @@ class BucketBatchSampler(BatchOrder):
         self.lengths = lengths
         self.training = training
         self.window = max(1, int(WINDOW_SHARE * len(lengths))) if training else 1
-        if batch_tokens is None:
-            sizes = cut_evenly(len(lengths), batch_size)
-        else:
+        sizes = cut_evenly(len(lengths), batch_size)
+        if batch_tokens is not None:
             sizes = cut_by_tokens(lengths, batch_tokens, world_size, self.window)
         if training:
             sizes = equal_shares(sizes, world_size)
@@ -230,10 +241,7 @@ def cut_evenly(num_samples: int, batch_size: int) -> np.ndarray:
 
 def cut_by_tokens(lengths: np.ndarray, most: int, world_size: int, window: int) -> np.ndarray:
     """Sizes of batches, longest texts first, of which none holds more than `most` tokens, padding
-    included; int64 [B].
-
-    Raises:
-        ValueError: The budget is too small for the longest text on every rank.
+    included; int64 [B]. A budget below the longest text on every rank is a ValueError.
     """
     longest_first = np.sort(lengths)[::-1]
     longest = int(longest_first[0])
@@ -267,15 +275,11 @@ def equal_shares(sizes: np.ndarray, world_size: int) -> np.ndarray:
 
 
 def balanced(order: np.ndarray, strata: np.ndarray, offset: float) -> np.ndarray:
-    """As many samples as given, every stratum equally often, each sample of one as well.
+    """As many samples as given, int64 [M] in random order; every stratum equally often, each sample
+    of one as well.
 
-    Systematic resampling: equally spaced points over the samples' weights, so that counts differ
-    from their expectation by less than one.
-
-    Args:
-        order: int64 [M], the samples in random order.
-        strata: int64 [M], of these samples.
-        offset: In [0, 1), where the points begin.
+    Systematic resampling: equally spaced points, beginning at an offset in [0, 1), over the
+    samples' weights, so that counts differ from their expectation by less than one.
     """
     by_stratum = np.argsort(strata, kind="stable")
     _, inverse, counts = np.unique(strata[by_stratum], return_inverse=True, return_counts=True)
@@ -283,3 +287,13 @@ def balanced(order: np.ndarray, strata: np.ndarray, offset: float) -> np.ndarray
     points = (offset + np.arange(len(order))) / len(order)
     found = np.searchsorted(edges, points, side="right").clip(max=len(order) - 1)
     return order[by_stratum[found]]
+
+
+def occurrences_in(order: np.ndarray) -> np.ndarray:
+    """How often the sample of each place stands before it; int64 [M]."""
+    by_sample = np.argsort(order, kind="stable")
+    is_first = np.diff(order[by_sample], prepend=-1) > 0
+    places = np.arange(len(order))
+    occurrences = np.empty_like(order)
+    occurrences[by_sample] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return occurrences

@@ -124,6 +124,41 @@ def test_augmentation_is_a_function_of_seed_and_epoch_for_any_number_of_workers(
     assert not torch.equal(other, again)
 
 
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("mixed", [{"mixup": 0.4}, {"cutmix": 1.0, "erasing": 0.5}])
+def test_images_are_mixed_with_the_same_ones_on_any_number_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int, mixed: dict[str, float]
+) -> None:
+    """The share of the first rank begins with the last sample of the share of the last one."""
+    how = {"batch_size": 16, "crop_padding": 2, "num_workers": 0, "balanced_sampling": True}
+    parts = []
+    for world_size, rank in [(1, 0), *((num_ranks, rank) for rank in range(num_ranks))]:
+        data = mnist(tmp_path / f"{world_size}-{rank}", **how, **mixed)
+        monkeypatch.setattr(data, "_ranks", lambda ranks=(world_size, rank): ranks)
+        parts.append(epochs_of(data, 1)[0][:10])
+    for (images, targets), *shares in zip(*parts, strict=True):
+        assert torch.equal(torch.cat([share for share, _ in shares]), images)
+        assert torch.equal(torch.cat([share for _, share in shares]), targets)
+
+
+@pytest.mark.parametrize("how", [{"crop_padding": 3}, {"color_jitter": 0.5}])
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_picture_that_is_drawn_again_is_augmented_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, float], num_ranks: int
+) -> None:
+    counts = {"train/a": 30, "train/b": 1, "val/a": 2, "val/b": 2, "test/a": 2, "test/b": 2}
+    root = save_tree(tmp_path / "tree", counts)
+    looks = []
+    for rank in range(num_ranks):
+        data = ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), batch_size=8,
+                           num_workers=0, balanced_sampling=True, **how)  # fmt: skip
+        monkeypatch.setattr(data, "_ranks", lambda ranks=(num_ranks, rank): ranks)
+        batches = epochs_of(data, 0)[0]
+        looks += [image.numpy().tobytes() for x, y in batches for image in x[y == 1]]
+    assert len(looks) > 10
+    assert len(set(looks)) > 0.7 * len(looks)  # a few crops are the same by chance
+
+
 def test_soft_targets_where_images_are_mixed(tmp_path):
     images, targets = epochs_of(digits(tmp_path, batch_size=32), 0)[0][0]
     assert targets.dtype == torch.int64

@@ -85,6 +85,43 @@ def test_balanced_batches_hold_every_class_equally():
     assert not np.array_equal(counts[0], counts[1])
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_sample_that_is_drawn_again_is_counted(world_size: int) -> None:
+    """Over the whole epoch, whichever rank and step it comes in."""
+    strata = np.repeat([0, 1, 2], [900, 90, 10])
+    steps = zip(
+        *(EpochBatchSampler(1000, 100, 0, world_size, r, strata) for r in range(world_size)),
+        strict=True,
+    )
+    seen: dict[int, int] = {}
+    for batch in (batch for ranks in steps for batch in ranks):
+        assert isinstance(batch.occurrences, np.ndarray)
+        for sample, occurrence in zip(batch.indices.tolist(), batch.occurrences, strict=True):
+            assert occurrence == seen.get(sample, 0)
+            seen[sample] = seen.get(sample, 0) + 1
+    assert max(seen.values()) > 30
+
+
+def test_occurrences_after_a_start_in_mid_epoch_are_the_same() -> None:
+    sampler = EpochBatchSampler(60, 8, 0, strata=np.repeat([0, 1], [50, 10]))
+    whole = [(b.indices.tolist(), list(np.ravel(b.occurrences))) for b in sampler]
+    sampler.start_at(3)
+    assert [(b.indices.tolist(), list(np.ravel(b.occurrences))) for b in sampler] == whole[3:]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_neighbour_comes_from_the_whole_batch(world_size: int) -> None:
+    for rank in range(world_size):
+        plain = EpochBatchSampler(50, 12, 0)
+        ranks = EpochBatchSampler(50, 12, 0, world_size, rank, with_neighbour=True)
+        for whole, share in zip(plain, ranks, strict=False):
+            size = len(whole.indices) // world_size
+            batch = whole.indices[: size * world_size]
+            expected = np.roll(batch, 1)[rank * size], *batch[rank * size : (rank + 1) * size]
+            assert share.indices.tolist() == [*expected]
+        assert ranks.samples_in(0, 1) == 12
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_evaluation_sees_every_sample_exactly_once(world_size):
     seen = [
