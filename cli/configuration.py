@@ -41,7 +41,7 @@ from cli.parsing import (
 )
 from cli.problems import UsageError
 from cli.ranks import say
-from cli.resume import missing_data, unchangeable
+from cli.resume import missing_data, of_this_version, unchangeable
 from cli.run import Run
 from cli.settings import (
     Setting,
@@ -87,7 +87,7 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     checkpoint = checkpoint or resumed_checkpoint(given)
     settings = given
     if checkpoint:
-        stored = read_checkpoint(checkpoint)["description"]["config"]
+        stored = of_this_version(read_checkpoint(checkpoint)["description"]["config"])
         if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
             raise UsageError(refused)
         settings = settings_of(stored, str(checkpoint)) + given

@@ -16,6 +16,7 @@ from rich.table import Table
 from callbacks.exact_resume import KEY
 from cli.resumed_rate import resumed_rate
 from cli.settings import Setting, flatten, last_value
+from datamodules import DATAMODULES
 from lightning_modules.checkpoint import check_resumable
 from lightning_modules.deployed import check_weights
 from tasks.base import build_task
@@ -42,6 +43,14 @@ BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
 Changed = Mapping[str, tuple[Any, Any]]  # setting -> before and now
+
+
+def of_this_version(config: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's configuration; earlier versions split the data by --seed."""
+    data = config["data"]
+    if data["name"] not in DATAMODULES or "split_seed" in data:
+        return config
+    return config | {"data": data | {"split_seed": config["seed"]}}
 
 
 def unchangeable(given: Sequence[Setting], stored: Mapping[str, Any], checkpoint: str) -> list[str]:

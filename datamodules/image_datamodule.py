@@ -52,7 +52,7 @@ class ImageDataModule(LazyLoading):
         root: Folder or file of the data, where a source needs one.
         batch_size: Samples in one forward pass over all ranks.
         num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of splits, sample order and augmentation.
+        seed: Seed of sample order and augmentation.
         val_fraction: Share of train that becomes val where the source has none; None is 0.1.
         crop_padding: Zero pixels around an image before a random crop of its own size.
         horizontal_flip: Flips images with probability one half.
@@ -70,6 +70,7 @@ class ImageDataModule(LazyLoading):
         mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
         std: Standard deviation of each channel, likewise.
         cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
+        split_seed: Decides which samples are cut off for val and test, where a source has none.
         timeout: Seconds without a batch until a line names the sample that is waited for.
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
@@ -99,6 +100,7 @@ class ImageDataModule(LazyLoading):
         mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
         std: list[Annotated[float, "0 < x <= 1"]] | None = None,
         cache_dir: str | None = None,
+        split_seed: Annotated[int, ">= 0"] = 0,
         timeout: Annotated[float, "> 0"] = 300.0,
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
@@ -122,6 +124,7 @@ class ImageDataModule(LazyLoading):
         self.mean = mean
         self.std = std
         self.cache_dir = cache_dir
+        self.split_seed = split_seed
 
     def use_transform(self, transform: Transform) -> None:
         """Hands in what `transform` leads to, which this package may not import by itself."""

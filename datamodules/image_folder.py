@@ -94,9 +94,9 @@ class ImageFolder(ImageDataModule):
             findings += [one.within(split) for one in found]
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
-                sets["train"], sets[split] = cut_off(sets["train"], fraction, self.seed)
+                sets["train"], sets[split] = cut_off(sets["train"], fraction, self.split_seed)
                 count = quantity(len(sets[split]), "picture")
-                findings.append(note(f"{split}: {count} of train, chosen by seed"))
+                findings.append(note(f"{split}: {count} of train, chosen by --data.split_seed"))
             elif (given := self.given_fractions[split]) is not None:
                 findings.append(
                     note(f"--data.{split}_fraction {given} is not used: {split} is given")

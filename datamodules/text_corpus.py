@@ -30,7 +30,7 @@ from datamodules.text_vocabulary import make_tokenizer
 from preprocessing.text import TextTokenizer
 from preprocessing.text_basic_english import chunks
 
-CACHE_FORMAT = 2  # raise it whenever the arrays or what they hold change
+CACHE_FORMAT = 3  # raise it whenever the arrays or what they hold change
 NUM_SHOWN = 5
 CHARACTERS_AT_ONCE = 1 << 22
 
@@ -50,7 +50,7 @@ class CorpusOptions:
     keep_duplicates: bool = False
     drop_repeats: bool = False
     join_labels: tuple[str, ...] = ()
-    seed: int = 0
+    split_seed: int = 0
     class_names: dict[str, str] = field(default_factory=dict)  # names for labels as they stand
 
 
@@ -87,6 +87,8 @@ def load_corpus(
 def corpus_fingerprint(sources: Mapping[str, TextSource], options: CorpusOptions) -> str:
     """SHA-256 of settings and of the content of all files; where they lie does not matter."""
     settings = asdict(options) | {"vocab": None, "tokenizer": None}
+    if len(sources) == len(SPLITS):  # nothing is cut off
+        settings |= dict.fromkeys(("split_seed", "val_fraction", "test_fraction"))
     digest = hashlib.sha256(json.dumps([CACHE_FORMAT, settings]).encode())
     for split in SPLITS:
         source = sources.get(split)
@@ -196,7 +198,7 @@ def choose_rows(
     wanted = {split: fractions[split] for split in ("val", "test") if split not in given}
     shares = [*wanted.values(), 1 - sum(wanted.values())]
     groups = train.hashes[rows] if repeated.any() else None  # equal texts go to the same side
-    *cut, rest = stratified_split(targets[rows], shares, options.seed, groups)
+    *cut, rest = stratified_split(targets[rows], shares, options.split_seed, groups)
     parts = {"train": (train, rows[rest])}
     parts |= {split: (train, rows[chosen]) for split, chosen in zip(wanted, cut, strict=True)}
     parts |= {split: (part, np.arange(len(part))) for split, part in given.items()}

@@ -63,7 +63,7 @@ class TextDataModule(LazyLoading):
         root: Folder or file of the data, where a source needs one.
         batch_size: Texts in one forward pass over all ranks.
         num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of splits and sample order.
+        seed: Seed of sample order.
         batch_tokens: Largest number of tokens of a batch over all ranks, padding included; then
             it decides how many texts a batch has. None is off.
         tokenizer: basic_english (words, as torchtext), char, bpe, the path of a tokenizer.json,
@@ -80,6 +80,7 @@ class TextDataModule(LazyLoading):
             are one class.
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
         cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
+        split_seed: Decides which texts are cut off for val and test, where a source has none.
         timeout: Seconds without a batch until a line names the sample that is waited for.
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
@@ -110,6 +111,7 @@ class TextDataModule(LazyLoading):
         join_labels: list[Literal["case", "number"]] | None = None,
         vectors: str | None = None,
         cache_dir: str | None = None,
+        split_seed: Annotated[int, ">= 0"] = 0,
         timeout: Annotated[float, "> 0"] = 300.0,
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
@@ -132,7 +134,7 @@ class TextDataModule(LazyLoading):
             keep_duplicates=keep_duplicates,
             drop_repeats=drop_repeats,
             join_labels=tuple(join_labels or ()),
-            seed=seed,
+            split_seed=split_seed,
             class_names=dict(self.label_names),
         )
         self.vectors = vectors

@@ -69,6 +69,14 @@ def test_the_data_contract(source, tmp_path):
 
 
 @pytest.mark.parametrize("source", SOURCES)
+def test_the_split_has_a_seed_of_its_own(source, tmp_path):
+    first, other = (source(tmp_path, seed=seed) for seed in (0, 1))
+    assert first.fingerprint == other.fingerprint
+    is_cut = source is not tree
+    assert (source(tmp_path, split_seed=1).fingerprint == first.fingerprint) is not is_cut
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_evaluation_sees_every_sample_in_order(source, tmp_path):
     data = source(tmp_path, batch_size=16)
     for split, loader in (("val", data.val_dataloader()), ("test", data.test_dataloader())):

@@ -57,9 +57,18 @@ def test_missing_splits_are_cut_from_train_by_seed(tmp_path: Path) -> None:
     assert sizes(corpus) == {"train": 10, "val": 4, "test": 6}
     for split in corpus.splits.values():
         assert split.targets.mean() == 0.5  # stratified
-    other = load(folder, tmp_path, val_fraction=0.2, test_fraction=0.3, seed=1)
+    other = load(folder, tmp_path, val_fraction=0.2, test_fraction=0.3, split_seed=1)
     assert corpus.fingerprint != other.fingerprint
     assert words(corpus, "test") != words(other, "test")
+
+
+def test_where_nothing_is_cut_the_seed_of_the_split_says_nothing(tmp_path: Path) -> None:
+    """The same texts are neither other data for a resumed run nor tokenized once more."""
+    given = {"val": [("new good", "good")], "test": [("bad text", "bad")]}
+    folder = write(tmp_path / "data", train=TRAIN, **given)
+    first = load(folder, tmp_path, val_fraction=0.3)
+    assert load(folder, tmp_path, split_seed=1).fingerprint == first.fingerprint
+    assert load(folder, tmp_path, max_length=9).fingerprint != first.fingerprint
 
 
 def test_only_what_leaks_leaves_train(tmp_path: Path) -> None:
