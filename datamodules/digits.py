@@ -12,8 +12,8 @@ from typing import Annotated
 import numpy as np
 
 from datamodules.image_datamodule import ImageDataModule
-from datamodules.image_splits import ImageSplits
-from datamodules.packed_images import PackedImages
+from datamodules.image_splits import ImageSplits, cut_off
+from datamodules.packed_images import ImageSet, PackedImages
 from datamodules.splits import stratified_split
 
 FILE_NAME = "mnist_5k.csv.gz"
@@ -31,6 +31,7 @@ class Digits(ImageDataModule):
         crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
         transform: Import path of your own augmentation, see ImageDataModule.
         split_seed: Decides which digits are in which split.
+        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Digits(ImageDataModule):
         crop_padding: Annotated[int, ">= 0"] = 2,
         transform: str | None = None,
         split_seed: Annotated[int, ">= 0"] = 0,
+        fold: str | None = None,
     ) -> None:
         super().__init__(
             root,
@@ -51,16 +53,18 @@ class Digits(ImageDataModule):
             crop_padding=crop_padding,
             transform=transform,
             split_seed=split_seed,
+            fold=fold,
         )
 
     def load(self) -> ImageSplits:
         images, targets = read_digits(self.find_file())
         everything = PackedImages(images, targets)
-        train, val, test = (
-            everything.subset(part)
-            for part in stratified_split(targets, (0.7, 0.15, 0.15), self.split_seed, covers=0)
-        )
-        return ImageSplits([str(digit) for digit in range(10)], train, val, test)
+        parts = stratified_split(targets, (0.7, 0.15, 0.15), self.split_seed, covers=0)
+        splits: list[ImageSet] = [everything.subset(part) for part in parts]
+        if self.fold is not None:
+            both = everything.subset(np.concatenate(parts[:2]))
+            splits[:2] = cut_off(both, 0, self.split_seed, self.fold)
+        return ImageSplits([str(digit) for digit in range(10)], *splits)
 
     def find_file(self) -> Path:
         """The data file under `root` or inside the installed package.

@@ -37,7 +37,7 @@ from datamodules.order import (
 )
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
 from datamodules.sample_augmentation import SampleAugmentation, Transform
-from datamodules.splits import SPLITS, stratified_subset
+from datamodules.splits import SPLITS, Fold, stratified_subset
 from tasks.base import Task
 
 MAX_EXPORT_BATCH = 1024
@@ -71,6 +71,7 @@ class ImageDataModule(LazyLoading):
         std: Standard deviation of each channel, likewise.
         cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
         split_seed: Decides which samples are cut off for val and test, where a source has none.
+        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
         timeout: Seconds without a batch until a line names the sample that is waited for.
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
@@ -101,6 +102,7 @@ class ImageDataModule(LazyLoading):
         std: list[Annotated[float, "0 < x <= 1"]] | None = None,
         cache_dir: str | None = None,
         split_seed: Annotated[int, ">= 0"] = 0,
+        fold: str | None = None,
         timeout: Annotated[float, "> 0"] = 300.0,
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
@@ -125,6 +127,7 @@ class ImageDataModule(LazyLoading):
         self.std = std
         self.cache_dir = cache_dir
         self.split_seed = split_seed
+        self.fold = Fold.of(fold)
 
     def use_transform(self, transform: Transform) -> None:
         """Hands in what `transform` leads to, which this package may not import by itself."""

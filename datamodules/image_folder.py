@@ -80,6 +80,8 @@ class ImageFolder(ImageDataModule):
         cache = cache_folder(self.cache_dir)
         listing = self.find_images(cache)
         train_images = listing.splits["train"]
+        if self.fold is not None:
+            self.fold.check("val" in listing.splits)
         plan = make_plan(train_images, self.asked)
         self.plan, findings = plan.settings, [*listing.findings, *self.taken, *plan.findings]
         recrops = bool(self.sample_augmentation.random_resized_crop) and not plan.is_native
@@ -94,7 +96,9 @@ class ImageFolder(ImageDataModule):
             findings += [one.within(split) for one in found]
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
-                sets["train"], sets[split] = cut_off(sets["train"], fraction, self.split_seed)
+                fold = self.fold if split == "val" else None
+                how = fraction, self.split_seed, fold
+                sets["train"], sets[split] = cut_off(sets["train"], *how)
                 count = quantity(len(sets[split]), "picture")
                 findings.append(note(f"{split}: {count} of train, chosen by --data.split_seed"))
             elif (given := self.given_fractions[split]) is not None:

@@ -3,6 +3,7 @@ its share, and a seed gives the same choice.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,53 @@ SPLIT_NAMES = {  # what files, folders and columns call them, in lower case
     "test": "test",
     "testing": "test",
 }
+
+
+class Fold(NamedTuple):
+    """One of the rounds of a cross-validation."""
+
+    number: int  # from 1
+    folds: int
+
+    @staticmethod
+    def of(text: str | None) -> "Fold | None":
+        """As --data.fold has it, such as 2/5.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if text is None:
+            return None
+        number, _, count = text.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) != 1):
+            raise ValueError(
+                f"--data.fold is written like 2/5, the second of five folds; got {text!r}"
+            )
+        return Fold(int(number), int(count))
+
+    def check(self, is_given: bool) -> None:
+        """Raises a ValueError where the data have a val already."""
+        if is_given:
+            raise ValueError(
+                f"--data.fold {self.number}/{self.folds} cuts val out of train, but val is given; "
+                "leave --data.fold out, or put the samples of val into train"
+            )
+
+
+def fold_split(
+    strata: np.ndarray, fold: Fold, seed: int, groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The samples that a fold validates, and those that it trains on, int64 [...] each.
+
+    Every sample is validated by one of the folds, unless it is all there is of its stratum: what
+    cannot be learnt stays in train. Arguments are those of `stratified_split`.
+    """
+    groups = np.arange(len(strata)) if groups is None else groups
+    parts = stratified_split(strata, [1 / fold.folds] * fold.folds, seed, groups, covers=None)
+    val = parts[fold.number - 1]
+    alone = val[~np.isin(strata[val], np.delete(strata, val))]
+    val = val[~np.isin(groups[val], groups[alone])]
+    return val, np.delete(np.arange(len(strata)), val)
 
 
 def stratified_split(

@@ -21,6 +21,7 @@ from datamodules.full_check import CHECK_FORMAT, remembered, shown
 from datamodules.lazy_loader import LazyLoading
 from datamodules.order import BucketBatchSampler
 from datamodules.packed_texts import TextBatch, TextDataset, padding_share
+from datamodules.splits import Fold
 from datamodules.text_check import look_at_tokens, wrongly_decoded
 from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
@@ -81,6 +82,7 @@ class TextDataModule(LazyLoading):
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
         cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
         split_seed: Decides which texts are cut off for val and test, where a source has none.
+        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
         timeout: Seconds without a batch until a line names the sample that is waited for.
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
@@ -112,6 +114,7 @@ class TextDataModule(LazyLoading):
         vectors: str | None = None,
         cache_dir: str | None = None,
         split_seed: Annotated[int, ">= 0"] = 0,
+        fold: str | None = None,
         timeout: Annotated[float, "> 0"] = 300.0,
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
@@ -135,6 +138,7 @@ class TextDataModule(LazyLoading):
             drop_repeats=drop_repeats,
             join_labels=tuple(join_labels or ()),
             split_seed=split_seed,
+            fold=Fold.of(fold),
             class_names=dict(self.label_names),
         )
         self.vectors = vectors

@@ -31,6 +31,11 @@ def tree(tmp_path: Path, **arguments) -> ImageDataModule:
     return ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **arguments)
 
 
+def pictures(tmp_path: Path, **arguments) -> ImageDataModule:
+    root = save_tree(tmp_path / "pictures", {"a": 40, "b": 31})
+    return ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **arguments)
+
+
 SOURCES = [digits, mnist, tree]
 
 
@@ -74,6 +79,23 @@ def test_the_split_has_a_seed_of_its_own(source, tmp_path):
     assert first.fingerprint == other.fingerprint
     is_cut = source is not tree
     assert (source(tmp_path, split_seed=1).fingerprint == first.fingerprint) is not is_cut
+
+
+@pytest.mark.parametrize("source", [digits, mnist, pictures])
+def test_folds_validate_all_of_train_and_val_and_leave_test_alone(source, tmp_path):
+    folds = [source(tmp_path, fold=f"{number}/3") for number in (1, 2, 3)]
+    assert len({data.fingerprint for data in folds}) == 3
+    test = {*folds[0].splits.test.hashes}
+    val = [hash_ for data in folds for hash_ in data.splits.val.hashes]
+    assert all({*data.splits.test.hashes} == test for data in folds)
+    assert all(len(data.splits.val) == pytest.approx(len(val) / 3, abs=1) for data in folds)
+    everything = [*folds[0].splits.train.hashes, *folds[0].splits.val.hashes]
+    assert sorted(val) == sorted(everything)
+
+
+def test_folds_of_data_with_a_val_of_their_own_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="--data.fold 1/3 cuts val out of train, but val is given"):
+        tree(tmp_path, fold="1/3").setup()
 
 
 @pytest.mark.parametrize("source", SOURCES)

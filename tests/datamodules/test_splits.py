@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from datamodules.splits import (
+    Fold,
     conflicting_pairs,
+    fold_split,
     found_among,
     repeats,
     stratified_split,
@@ -112,6 +114,39 @@ def test_a_group_larger_than_a_part_comes_into_the_last(seed: int) -> None:
     val, test, train = stratified_split(np.zeros(1000, int), (0.1, 0.1, 0.8), seed, groups)
     assert (groups[train] == 0).sum() == 400
     assert (len(val), len(test)) == (100, 100)
+
+
+def test_folds_validate_every_sample_once() -> None:
+    targets = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [101, 40, 9]))
+    seen = []
+    for number in range(1, 6):
+        val, train = fold_split(targets, Fold(number, 5), 3)
+        assert np.array_equal(np.sort(np.concatenate([val, train])), np.arange(150))
+        assert len(val) == 30
+        assert np.abs(np.bincount(targets[val]) - [20.2, 8, 1.8]).max() < 1
+        again, _ = fold_split(targets, Fold(number, 5), 3)
+        assert np.array_equal(again, val)
+        seen.append(val)
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(150))
+    assert not np.array_equal(seen[0], fold_split(targets, Fold(1, 5), 4)[0])
+
+
+def test_folds_keep_groups_together_and_train_has_every_class() -> None:
+    targets = np.append(np.repeat([0, 1], 100), [2, 3])  # two classes of one sample
+    groups = np.append(np.arange(200) // 4, [900, 7])
+    for number in (1, 2, 3):
+        val, train = fold_split(targets, Fold(number, 3), 0, groups)
+        assert not {*groups[val]} & {*groups[train]}
+        assert {*targets[train]} == {0, 1, 2, 3}
+        assert 50 <= len(val) <= 72
+
+
+@pytest.mark.parametrize("text", ["0/5", "6/5", "1/1", "2", "a/b", "1/2/3", ""])
+def test_what_is_no_fold(text: str) -> None:
+    with pytest.raises(ValueError, match=f"--data.fold is written like 2/5.*got '{text}'"):
+        Fold.of(text)
+    assert Fold.of("2/5") == (2, 5)
+    assert Fold.of(None) is None
 
 
 def test_equal_samples_of_different_classes_are_paired() -> None:
