@@ -60,11 +60,13 @@ class Digits(ImageDataModule):
         images, targets = read_digits(self.find_file())
         everything = PackedImages(images, targets)
         parts = stratified_split(targets, (0.7, 0.15, 0.15), self.split_seed, covers=0)
-        splits: list[ImageSet] = [everything.subset(part) for part in parts]
+        train: ImageSet
+        val: ImageSet
+        train, val, test = map(everything.subset, parts)
         if self.fold is not None:
             both = everything.subset(np.concatenate(parts[:2]))
-            splits[:2] = cut_off(both, 0, self.split_seed, self.fold)
-        return ImageSplits([str(digit) for digit in range(10)], *splits)
+            train, val = cut_off(both, 0, self.split_seed, self.fold)
+        return ImageSplits([str(digit) for digit in range(10)], train, val, test)
 
     def find_file(self) -> Path:
         """The data file under `root` or inside the installed package.
