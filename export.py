@@ -59,6 +59,7 @@ def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: 
     settings = dict(config["data"])
     if "num_workers" in settings:  # a child process may have none of its own
         settings["num_workers"] = 0
+        settings |= dict.fromkeys(settings.keys() & {"prefetch_factor", "persistent_workers"})
     if root is not None:
         settings["root"] = root
     configuration = {"data": settings, "allow_external_code": allow_external_code}

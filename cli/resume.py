@@ -30,7 +30,9 @@ WITHOUT_EFFECT = frozenset(
         *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
         *("inference_mode", "detect_anomaly", "benchmark", "accelerator", "devices"),
-        *("num_nodes", "strategy", "data.num_workers", "data.cache_dir", "data.root"),
+        *("num_nodes", "strategy", "data.cache_dir", "data.root"),
+        *("data.num_workers", "data.pin_memory", "data.prefetch_factor"),
+        "data.persistent_workers",
     ]
 )
 ROUNDING = dict.fromkeys(

