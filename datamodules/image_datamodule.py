@@ -23,7 +23,6 @@ from datamodules.image_check import look_at_pixels
 from datamodules.image_splits import (
     ImageSplits,
     check_labels,
-    checked_fraction,
     drop_duplicates,
     mixed,
     warning_lines,
@@ -95,7 +94,7 @@ class ImageDataModule(LazyLoading):
         super().__init__(root, **loading)
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
-        self.val_fraction = checked_fraction("val", val_fraction, DEFAULT_VAL_FRACTION)
+        self.val_fraction = DEFAULT_VAL_FRACTION if val_fraction is None else val_fraction
         self.batch_augmentation = BatchAugmentation(
             crop_padding, horizontal_flip, erasing, mixup, cutmix
         )

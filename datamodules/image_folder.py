@@ -16,7 +16,7 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_layout import list_folder
 from datamodules.image_listing import ImageListing, ListedImages
 from datamodules.image_plan import PlanOptions, make_plan
-from datamodules.image_splits import ImageSplits, checked_fraction, cut_off
+from datamodules.image_splits import ImageSplits, cut_off
 from datamodules.image_table import list_table
 from datamodules.packed_images import FileImages, ImageSet, PackedImages
 from datamodules.pixel_cache import decode_once, files_key
@@ -68,7 +68,7 @@ class ImageFolder(ImageDataModule):
         self.source = Path(root)
         self.named_splits = splits
         self.asked = PlanOptions(image_size, channels, resize, resize_to, levels=levels)
-        self.test_fraction = checked_fraction("test", test_fraction, DEFAULT_TEST_FRACTION)
+        self.test_fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
         self.given_fractions = {"val": common.get("val_fraction"), "test": test_fraction}
         self.skip_unreadable = skip_unreadable
         self.cache_gigabytes = cache_gigabytes

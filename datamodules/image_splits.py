@@ -34,13 +34,6 @@ class ImageSplits:
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
 
-def checked_fraction(split: str, asked: float | None, default: float) -> float:
-    """The share of train that becomes another split."""
-    if asked is not None and not 0 < asked < 1:
-        raise ValueError(f"--data.{split}_fraction must lie between 0 and 1, got {asked}")
-    return default if asked is None else asked
-
-
 def cut_off(
     whole: ImageSet, fraction: float, seed: int, fold: Fold | None = None
 ) -> tuple[ImageSet, ImageSet]:

@@ -102,7 +102,9 @@ def stratified_split(
     sizes = np.ones(len(strata), np.int64)
     if groups is not None:
         first, group_of, sizes = grouped(groups)
-    places, counts = shuffled_strata(strata[first], generator)
+    members = by_stratum(strata[first])
+    places = np.concatenate([first[:0], *map(generator.permutation, members)])
+    counts = np.array([len(some) for some in members], np.int64)
     stratum = np.repeat(np.arange(len(counts)), counts)
     total = np.bincount(stratum, sizes[places])[stratum]  # samples of each one's stratum
     places = places[np.lexsort((sizes[places] > min(fractions) * total, stratum))]
@@ -141,15 +143,6 @@ def allotted(
         space = np.rint(share * sizes.sum()) - sizes[part <= number].sum()
         part[order[np.cumsum(sizes[order]) - sizes[order] / 2 < space]] = number
     return part
-
-
-def shuffled_strata(
-    strata: np.ndarray, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Samples stratum by stratum, in random order within each, and the size of each stratum."""
-    members = by_stratum(strata)
-    shuffled = [np.zeros(0, np.int64), *map(generator.permutation, members)]
-    return np.concatenate(shuffled), np.array([len(some) for some in members], np.int64)
 
 
 def by_stratum(strata: np.ndarray) -> list[np.ndarray]:
