@@ -182,6 +182,6 @@ def cpu_quota(system: Path = Path("/")) -> int | None:
 
 def text_of(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""
