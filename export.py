@@ -50,14 +50,16 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
     from cli.building import build_data
+    from cli.resume import of_this_version
     from datamodules.contract import check_source, part
     from lightning_modules.checkpoint import read_checkpoint
 
     description = read_checkpoint(checkpoint)["description"]
-    config = description["config"]
+    config = of_this_version(description["config"])
     settings = dict(config["data"])
     if "num_workers" in settings:  # a child process may have none of its own
         settings["num_workers"] = 0
+        settings |= dict.fromkeys(settings.keys() & {"prefetch_factor", "persistent_workers"})
     if root is not None:
         settings["root"] = root
     configuration = {"data": settings, "allow_external_code": allow_external_code}

@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.data_check import check_data
 from datamodules.imdb import IMDB
-from datamodules.packed_texts import TextDataset, TextSplit
-from datamodules.samplers import EpochBatchSampler, EpochIndices
+from datamodules.order import BucketBatchSampler, EpochBatchSampler, EpochIndices
+from datamodules.packed_texts import TextDataset, TextSplit, padding_share
 from datamodules.text_files import TextFiles
 from datamodules.text_readers import Columns
 from lightning_modules.networks.bilstm import BiLSTM

@@ -19,7 +19,8 @@ torchtext.disable_torchtext_deprecation_warning()  # before its modules, which g
 from torchtext.data.utils import get_tokenizer  # noqa: E402
 from torchtext.vocab import build_vocab_from_iterator  # noqa: E402
 
-from datamodules.bucket_sampler import BucketBatchSampler, padding_share  # noqa: E402
+from datamodules.order import BucketBatchSampler  # noqa: E402
+from datamodules.packed_texts import padding_share  # noqa: E402
 from datamodules.text_vocabulary import make_tokenizer  # noqa: E402
 from preprocessing.text import TextTokenizer  # noqa: E402
 

@@ -41,7 +41,7 @@ from cli.parsing import (
 )
 from cli.problems import UsageError
 from cli.ranks import say
-from cli.resume import missing_data, unchangeable
+from cli.resume import missing_data, of_this_version, unchangeable
 from cli.run import Run
 from cli.settings import (
     Setting,
@@ -55,7 +55,7 @@ from cli.settings import (
 )
 from cli.settings_together import check_recorded, check_together
 from cli.slurm import ignore_stray_slurm, slurm_job
-from datamodules.samplers import per_rank_batch_size
+from datamodules.order import per_rank_batch_size
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
@@ -87,7 +87,7 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     checkpoint = checkpoint or resumed_checkpoint(given)
     settings = given
     if checkpoint:
-        stored = read_checkpoint(checkpoint)["description"]["config"]
+        stored = of_this_version(read_checkpoint(checkpoint)["description"]["config"])
         if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
             raise UsageError(refused)
         settings = settings_of(stored, str(checkpoint)) + given

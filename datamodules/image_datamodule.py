@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,20 +23,19 @@ from datamodules.image_check import look_at_pixels
 from datamodules.image_splits import (
     ImageSplits,
     check_labels,
-    checked_fraction,
     drop_duplicates,
     mixed,
     warning_lines,
 )
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
-from datamodules.sample_augmentation import SampleAugmentation, Transform
-from datamodules.samplers import (
+from datamodules.order import (
+    BatchOrder,
     EpochBatchSampler,
     EpochIndices,
     EvaluationBatchSampler,
-    SameBatches,
 )
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
+from datamodules.sample_augmentation import SampleAugmentation, Transform
 from datamodules.splits import SPLITS, stratified_subset
 from tasks.base import Task
 
@@ -50,9 +49,6 @@ class ImageDataModule(LazyLoading):
 
     Args:
         root: Folder or file of the data, where a source needs one.
-        batch_size: Samples in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of splits, sample order and augmentation.
         val_fraction: Share of train that becomes val where the source has none; None is 0.1.
         crop_padding: Zero pixels around an image before a random crop of its own size.
         horizontal_flip: Flips images with probability one half.
@@ -69,9 +65,7 @@ class ImageDataModule(LazyLoading):
         keep_duplicates: Leaves training images that val or test also hold in train.
         mean: Mean of each channel (pixels in 0..1); None computes it from the training split.
         std: Standard deviation of each channel, likewise.
-        cache_dir: Folder for decoded pixels and downloads; None is one in the user's cache.
-        timeout: Seconds without a batch until a line names the sample that is waited for.
-        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
+        loading: Everything else, see LazyLoading.
     """
 
     noun = "image"
@@ -80,9 +74,6 @@ class ImageDataModule(LazyLoading):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
         val_fraction: Annotated[float, "0 < x < 1"] | None = None,
         crop_padding: Annotated[int, ">= 0"] = 0,
         horizontal_flip: bool = False,
@@ -98,18 +89,12 @@ class ImageDataModule(LazyLoading):
         keep_duplicates: bool = False,
         mean: list[Annotated[float, "0 <= x <= 1"]] | None = None,
         std: list[Annotated[float, "0 < x <= 1"]] | None = None,
-        cache_dir: str | None = None,
-        timeout: Annotated[float, "> 0"] = 300.0,
-        on_timeout: Literal["wait", "stop"] = "wait",
+        **loading: Any,
     ) -> None:
-        super().__init__(timeout, on_timeout)
+        super().__init__(root, **loading)
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
-        self.root = root
-        self.batch_size = batch_size
-        self.num_workers = num_workers
-        self.seed = seed
-        self.val_fraction = checked_fraction("val", val_fraction, DEFAULT_VAL_FRACTION)
+        self.val_fraction = DEFAULT_VAL_FRACTION if val_fraction is None else val_fraction
         self.batch_augmentation = BatchAugmentation(
             crop_padding, horizontal_flip, erasing, mixup, cutmix
         )
@@ -121,7 +106,6 @@ class ImageDataModule(LazyLoading):
         self.keep_duplicates = keep_duplicates
         self.mean = mean
         self.std = std
-        self.cache_dir = cache_dir
 
     def use_transform(self, transform: Transform) -> None:
         """Hands in what `transform` leads to, which this package may not import by itself."""
@@ -241,12 +225,16 @@ class ImageDataModule(LazyLoading):
 
     # ---- loading -----------------------------------------------------------------------
 
-    def _train_sampler(self) -> EpochBatchSampler | SameBatches:
+    @property
+    def _mixes_over_ranks(self) -> bool:
+        """Whether the image before a rank's own comes along, to be mixed with its first."""
+        return self.batch_augmentation.mixes and self._ranks()[0] > 1
+
+    def _train_sampler(self, with_neighbour: bool = False) -> EpochBatchSampler:
         split = self.splits.train
         strata = self.task.strata(split.targets) if self.balanced_sampling else None
-        how = len(split), self.batch_size, self.seed, *self._ranks(), strata
-        sampler = EpochBatchSampler(*how)
-        return SameBatches(sampler) if self._is_overfitting() else sampler
+        how = len(split), self.batch_size, self.seed, *self._ranks(), strata, with_neighbour
+        return EpochBatchSampler(*how)
 
     def train_loader(self) -> DataLoader:
         split = self.splits.train
@@ -258,7 +246,7 @@ class ImageDataModule(LazyLoading):
             self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
             self.sample_augmentation if self.sample_augmentation.is_active else None,
         )
-        return self._image_loader(dataset, self._train_sampler())
+        return self._image_loader(dataset, self._train_sampler(self._mixes_over_ranks))
 
     def val_dataloader(self) -> DataLoader:
         if self._is_overfitting():
@@ -277,7 +265,8 @@ class ImageDataModule(LazyLoading):
             draws = bits[0].view(torch.float32)
             how = inputs["images"], targets, draws, self.task.num_outputs
             images, targets = self.batch_augmentation(*how)
-            inputs = {"images": images}
+            own = slice(int(self._mixes_over_ranks), None)
+            inputs, targets = {"images": images[own]}, targets[own]
         return inputs, targets
 
     def describe_sample(self, dataset: ImageDataset, row: int) -> str:
@@ -289,11 +278,7 @@ class ImageDataModule(LazyLoading):
         sampler = EvaluationBatchSampler(len(split), self.batch_size, *self._ranks())
         return self._image_loader(ImageDataset(split), sampler)
 
-    def _image_loader(
-        self,
-        dataset: ImageDataset,
-        sampler: EpochBatchSampler | SameBatches | EvaluationBatchSampler,
-    ) -> DataLoader:
+    def _image_loader(self, dataset: ImageDataset, sampler: BatchOrder) -> DataLoader:
         in_memory = not isinstance(dataset.split, FileImages) and dataset.augmentation is None
         batch_bytes = sampler.rank_size * int(np.prod(self.image_shape))
         return self._loader(dataset, sampler, in_memory, batch_bytes)

@@ -16,7 +16,7 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_layout import list_folder
 from datamodules.image_listing import ImageListing, ListedImages
 from datamodules.image_plan import PlanOptions, make_plan
-from datamodules.image_splits import ImageSplits, checked_fraction, cut_off
+from datamodules.image_splits import ImageSplits, cut_off
 from datamodules.image_table import list_table
 from datamodules.packed_images import FileImages, ImageSet, PackedImages
 from datamodules.pixel_cache import decode_once, files_key
@@ -68,7 +68,7 @@ class ImageFolder(ImageDataModule):
         self.source = Path(root)
         self.named_splits = splits
         self.asked = PlanOptions(image_size, channels, resize, resize_to, levels=levels)
-        self.test_fraction = checked_fraction("test", test_fraction, DEFAULT_TEST_FRACTION)
+        self.test_fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
         self.given_fractions = {"val": common.get("val_fraction"), "test": test_fraction}
         self.skip_unreadable = skip_unreadable
         self.cache_gigabytes = cache_gigabytes
@@ -80,6 +80,8 @@ class ImageFolder(ImageDataModule):
         cache = cache_folder(self.cache_dir)
         listing = self.find_images(cache)
         train_images = listing.splits["train"]
+        if self.fold is not None:
+            self.fold.check("val" in listing.splits)
         plan = make_plan(train_images, self.asked)
         self.plan, findings = plan.settings, [*listing.findings, *self.taken, *plan.findings]
         recrops = bool(self.sample_augmentation.random_resized_crop) and not plan.is_native
@@ -94,9 +96,11 @@ class ImageFolder(ImageDataModule):
             findings += [one.within(split) for one in found]
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
-                sets["train"], sets[split] = cut_off(sets["train"], fraction, self.seed)
+                fold = self.fold if split == "val" else None
+                how = fraction, self.split_seed, fold
+                sets["train"], sets[split] = cut_off(sets["train"], *how)
                 count = quantity(len(sets[split]), "picture")
-                findings.append(note(f"{split}: {count} of train, chosen by seed"))
+                findings.append(note(f"{split}: {count} of train, chosen by --data.split_seed"))
             elif (given := self.given_fractions[split]) is not None:
                 findings.append(
                     note(f"--data.{split}_fraction {given} is not used: {split} is given")

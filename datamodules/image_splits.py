@@ -10,7 +10,7 @@ import numpy as np
 
 from datamodules.findings import Finding, texts, warning
 from datamodules.packed_images import ImageSet
-from datamodules.splits import SPLITS, conflicting_pairs, stratified_split
+from datamodules.splits import SPLITS, Fold, conflicting_pairs, fold_split, stratified_split
 from datamodules.wording import listing, quantity
 from tasks.base import Task
 from tasks.single_label import SingleLabel
@@ -34,16 +34,14 @@ class ImageSplits:
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
 
-def checked_fraction(split: str, asked: float | None, default: float) -> float:
-    """The share of train that becomes another split."""
-    if asked is not None and not 0 < asked < 1:
-        raise ValueError(f"--data.{split}_fraction must lie between 0 and 1, got {asked}")
-    return default if asked is None else asked
-
-
-def cut_off(whole: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Takes a stratified share of the samples away; returns (rest, share)."""
-    share, rest = stratified_split(whole.targets, (fraction, 1 - fraction), seed)
+def cut_off(
+    whole: ImageSet, fraction: float, seed: int, fold: Fold | None = None
+) -> tuple[ImageSet, ImageSet]:
+    """Takes a stratified share of the samples away, or a fold; returns (rest, share)."""
+    if fold is None:
+        share, rest = stratified_split(whole.targets, (fraction, 1 - fraction), seed)
+    else:
+        share, rest = fold_split(whole.targets, fold, seed)
     return whole.subset(rest), whole.subset(share)
 
 

@@ -7,16 +7,17 @@ with workers draws batches at once: a resumed run would begin with those of anot
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
-from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
-from datamodules.splits import stratified_subset
+from datamodules.loader_policy import LoaderFlags, LoaderPolicy, decide_loader_policy
+from datamodules.order import BatchOrder
+from datamodules.splits import Fold, stratified_subset
 from datamodules.stalls import NotedBatches, StallWatch
 from datamodules.wording import quantity
 from tasks.base import Task
@@ -41,23 +42,51 @@ class LazyLoading(pl.LightningDataModule):
     """A datamodule's loaders, what is said of them, and batches that need no loader.
 
     Args:
-        timeout: Seconds without a batch until a line says which sample is waited for.
-        on_timeout: Whether it then waits on, or stops training with a checkpoint.
-
-    Raises:
-        ValueError: The time is not above zero.
+        root: Folder or file of the data, where a source needs one.
+        batch_size: Samples in one forward pass over all ranks.
+        num_workers: Loader processes of each rank; None chooses by data and machine.
+        pin_memory: Whether batches come in pinned memory; None does so with a GPU.
+        prefetch_factor: Batches that each worker reads ahead; None is 2.
+        persistent_workers: Whether workers live on from epoch to epoch; None is yes.
+        seed: Seed of sample order and augmentation.
+        split_seed: Decides which samples are cut off for val and test, where a source has none.
+        fold: Such as 2/5: val is the second of five folds of train and val, test stays.
+        cache_dir: Folder for what is made of the data and downloads; None is one in the user's
+            cache.
+        timeout: Seconds without a batch until a line names the sample that is waited for.
+        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
     noun: str  # what a sample is called
-    num_workers: int | None
-    seed: int
     policy: LoaderPolicy  # of the loader made last
     loading: Sequence[str] = ()  # what is said of the training loader, once it is made
 
     def __init__(
-        self, timeout: float = 300.0, on_timeout: Literal["wait", "stop"] = "wait"
+        self,
+        root: str | None = None,
+        batch_size: Annotated[int, ">= 1"] = 64,
+        num_workers: Annotated[int, ">= 0"] | None = None,
+        pin_memory: bool | None = None,
+        prefetch_factor: Annotated[int, ">= 1"] | None = None,
+        persistent_workers: bool | None = None,
+        seed: int = 0,
+        split_seed: Annotated[int, ">= 0"] = 0,
+        fold: str | None = None,
+        cache_dir: str | None = None,
+        timeout: Annotated[float, "> 0"] = 300.0,
+        on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__()
+        self.root = root
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.loader_flags = LoaderFlags(
+            num_workers, pin_memory, prefetch_factor, persistent_workers
+        )
+        self.seed = seed
+        self.split_seed = split_seed
+        self.fold = Fold.of(fold)
+        self.cache_dir = cache_dir
         self.timeout = timeout
         self.on_timeout = on_timeout
 
@@ -91,7 +120,7 @@ class LazyLoading(pl.LightningDataModule):
         return getattr(self.trainer, "overfit_batches", 0) > 0
 
     def _loader(
-        self, dataset: Any, sampler: Sampler[Any], in_memory: bool, batch_bytes: int
+        self, dataset: Any, sampler: BatchOrder, in_memory: bool, batch_bytes: int
     ) -> DataLoader:
         """A loader of the sampler's batches; the last two arguments are the policy's.
 
@@ -100,11 +129,12 @@ class LazyLoading(pl.LightningDataModule):
         """
         trainer = self.trainer
         self.check_ranks({"a split": len(dataset)})
+        sampler.repeats_first_epoch = self._is_overfitting()
         self.policy = decide_loader_policy(
             in_memory=in_memory,
             on_gpu=trainer is not None and trainer.strategy.root_device.type == "cuda",
             ranks_on_node=1 if trainer is None else trainer.num_devices,
-            num_workers=self.num_workers,
+            asked=self.loader_flags,
             batch_bytes=batch_bytes,
         )
         watch = StallWatch(
@@ -115,7 +145,7 @@ class LazyLoading(pl.LightningDataModule):
         )
         loader = LazyLoader(
             NotedBatches(dataset),
-            batch_sampler=sampler,
+            batch_sampler=sampler,  # type: ignore[arg-type]  # indices in another form
             collate_fn=keep_batch,
             worker_init_fn=watch.worker_init,
             # its own generator: a loader draws its base seed when iterated, and must not move

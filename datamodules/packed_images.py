@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from datamodules.order import EpochIndices
 from datamodules.random_draws import sample_keys, uniform_draws
 from datamodules.sample_augmentation import SampleAugmentation
-from datamodules.samplers import EpochIndices
 from datamodules.stalls import at_sample
 from preprocessing.images import decode_image, read_image, to_array
 
@@ -147,12 +147,12 @@ class ImageDataset(Dataset):
         Those as int32, since Lightning rounds every float of a batch to the run's precision, where
         a draw could become 1.
         """
-        epoch, indices = wanted
+        epoch, indices, occurrences = wanted
         targets = torch.from_numpy(self.split.targets[indices])
         if self.augmentation is None:
             images = torch.from_numpy(self.split.read(indices))
         else:
-            keys = sample_keys(self.seed, epoch, indices)
+            keys = sample_keys(self.seed, epoch, indices, occurrences)
             # a crop of its own is cut from the whole picture, all else works on the network's size
             whole = self.augmentation.random_resized_crop > 0
             read_one = self.split.read_original
@@ -160,7 +160,7 @@ class ImageDataset(Dataset):
             images = self.augmentation(sources, keys, self.split.shape[1:])
         if not self.num_draws:
             return {"images": images}, targets
-        draws = uniform_draws(self.seed, epoch, indices, self.num_draws)
+        draws = uniform_draws(self.seed, epoch, indices, self.num_draws, occurrences)
         return {"images": images}, targets, torch.from_numpy(draws.view(np.int32))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from datamodules.samplers import EpochIndices
+from datamodules.order import EpochIndices
 from preprocessing.text import padded_batch
 
 TextBatch = tuple[dict[str, Tensor], Tensor]  # tokens int64 [N,L], lengths int64 [N]; int64 [N]
@@ -73,3 +73,9 @@ def open_array(folder: Path, split: str, name: str) -> np.ndarray:
     """Memory-maps an array; its type is the file's suffix."""
     (path,) = folder.glob(f"{split}_{name}.*")
     return np.asarray(np.memmap(path, np.dtype(path.suffix[1:]), "r"))
+
+
+def padding_share(lengths: np.ndarray, batches: list[np.ndarray]) -> float:
+    """Share of padding in the tokens of some batches."""
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+    return 1 - sum(int(lengths[batch].sum()) for batch in batches) / padded

@@ -34,7 +34,7 @@ class PublicImages(ImageDataModule):
     def load(self) -> ImageSplits:
         class_names, train, test = self.read()
         whole, test_images = (self._shared(arrays) for arrays in (train, test))
-        rest, val = cut_off(whole, self.val_fraction, self.seed)
+        rest, val = cut_off(whole, self.val_fraction, self.split_seed, self.fold)
         return ImageSplits(class_names, rest, val, test_images)
 
     @abstractmethod

@@ -1,23 +1,33 @@
-"""Random numbers that are a function of (seed, epoch, sample): the same for any number of
-workers or ranks, for any batch composition, and after a resume."""
+"""Random numbers that are a function of (seed, epoch, sample, occurrence of it in the epoch): the
+same for any number of workers or ranks, for any batch composition, and after a resume."""
 
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _OWN = np.uint64(0xD1B54A32D192ED03)  # any other odd number would do
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MOST_SAMPLES = 40  # bits; the rest counts occurrences
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
 
-def sample_keys(seed: int, epoch: int, samples: np.ndarray) -> np.ndarray:
-    """One well-mixed uint64 [N] a sample."""
+def sample_keys(
+    seed: int, epoch: int, samples: np.ndarray, occurrences: np.ndarray | int = 0
+) -> np.ndarray:
+    """One well-mixed uint64 [N] a sample; one that comes again counts as another far away."""
     key = _mix(np.array([seed % 2**63, epoch], dtype=np.uint64))
-    return _mix(_mix(np.asarray(samples, dtype=np.uint64) + key[0]) + key[1])
+    apart = samples + np.left_shift(occurrences, _MOST_SAMPLES)
+    return _mix(_mix(apart.astype(np.uint64) + key[0]) + key[1])
 
 
-def uniform_draws(seed: int, epoch: int, samples: np.ndarray, num_draws: int) -> np.ndarray:
+def uniform_draws(
+    seed: int,
+    epoch: int,
+    samples: np.ndarray,
+    num_draws: int,
+    occurrences: np.ndarray | int = 0,
+) -> np.ndarray:
     """float32 [N, num_draws] in [0, 1), independent over samples, epochs and draws."""
-    keys = sample_keys(seed, epoch, samples)
+    keys = sample_keys(seed, epoch, samples, occurrences)
     steps = np.arange(1, num_draws + 1, dtype=np.uint64)
     bits = _mix(keys[:, None] + steps[None, :] * _GOLDEN)
     return ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32)  # the top 24 bits

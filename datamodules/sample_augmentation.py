@@ -22,7 +22,6 @@ NUM_OWN_DRAWS = 32
 AFFINE_SHIFT = 0.1  # largest shift, as a share of the side
 AFFINE_SCALE = (0.9, 1.1)
 JITTER_HUE = 0.25  # hue moves by this share of the strength of the others
-LIMITS = {"random_resized_crop": 1, "affine_degrees": 180, "color_jitter": 1, "rand_augment": 30}
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,6 @@ class SampleAugmentation:
     color_jitter: float = 0.0
     rand_augment: int = 0
     own: Transform | None = None
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"--data.{name} must lie in 0..{limit}, got {getattr(self, name)}"
-            for name, limit in LIMITS.items()
-            if not 0 <= getattr(self, name) <= limit
-        ]
-        if problems:
-            raise ValueError("; ".join(problems))
 
     @property
     def is_active(self) -> bool:

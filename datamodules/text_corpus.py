@@ -6,7 +6,7 @@ of every setting that acts on it, and is memory-mapped: a second run starts in s
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from datamodules.findings import Finding, warning
 from datamodules.packed_texts import TextSplit
 from datamodules.splits import (
     SPLITS,
+    Fold,
     conflicting_pairs,
+    fold_split,
     found_among,
     repeats,
     stratified_split,
@@ -30,7 +32,7 @@ from datamodules.text_vocabulary import make_tokenizer
 from preprocessing.text import TextTokenizer
 from preprocessing.text_basic_english import chunks
 
-CACHE_FORMAT = 2  # raise it whenever the arrays or what they hold change
+CACHE_FORMAT = 3  # raise it whenever the arrays or what they hold change
 NUM_SHOWN = 5
 CHARACTERS_AT_ONCE = 1 << 22
 
@@ -50,7 +52,8 @@ class CorpusOptions:
     keep_duplicates: bool = False
     drop_repeats: bool = False
     join_labels: tuple[str, ...] = ()
-    seed: int = 0
+    split_seed: int = 0
+    fold: Fold | None = None
     class_names: dict[str, str] = field(default_factory=dict)  # names for labels as they stand
 
 
@@ -87,6 +90,8 @@ def load_corpus(
 def corpus_fingerprint(sources: Mapping[str, TextSource], options: CorpusOptions) -> str:
     """SHA-256 of settings and of the content of all files; where they lie does not matter."""
     settings = asdict(options) | {"vocab": None, "tokenizer": None}
+    if len(sources) == len(SPLITS):  # nothing is cut off
+        settings |= dict.fromkeys(("split_seed", "val_fraction", "test_fraction"))
     digest = hashlib.sha256(json.dumps([CACHE_FORMAT, settings]).encode())
     for split in SPLITS:
         source = sources.get(split)
@@ -192,18 +197,34 @@ def choose_rows(
     rows = np.flatnonzero(~dropped if options.keep_duplicates else ~dropped & ~leaked)
     if not len(rows):
         raise ValueError("no text is left in train: val and test hold them all")
-    fractions = {"val": options.val_fraction, "test": options.test_fraction}
-    wanted = {split: fractions[split] for split in ("val", "test") if split not in given}
-    shares = [*wanted.values(), 1 - sum(wanted.values())]
     groups = train.hashes[rows] if repeated.any() else None  # equal texts go to the same side
-    *cut, rest = stratified_split(targets[rows], shares, options.seed, groups)
-    parts = {"train": (train, rows[rest])}
-    parts |= {split: (train, rows[chosen]) for split, chosen in zip(wanted, cut, strict=True)}
+    cut = cut_parts(targets[rows], groups, given, options)
+    parts = {split: (train, rows[chosen]) for split, chosen in cut.items()}
     parts |= {split: (part, np.arange(len(part))) for split, part in given.items()}
     for split, (_, chosen) in parts.items():
         if not len(chosen):
             raise ValueError(f"{split} would have no texts; change --data.{split}_fraction")
     return {split: parts[split] for split in SPLITS}, notes
+
+
+def cut_parts(
+    targets: np.ndarray, groups: np.ndarray | None, given: Collection[str], options: CorpusOptions
+) -> dict[str, np.ndarray]:
+    """Rows of train, and of val and test where they are not given."""
+    fractions = {"val": options.val_fraction, "test": options.test_fraction}
+    if options.fold is not None:
+        options.fold.check("val" in given)
+        del fractions["val"]
+    wanted = {split: share for split, share in fractions.items() if split not in given}
+    shares = [*wanted.values(), 1 - sum(wanted.values())]
+    parts = stratified_split(targets, shares, options.split_seed, groups)
+    cut = dict(zip([*wanted, "train"], parts, strict=True))
+    if options.fold is not None:
+        rest = cut["train"]
+        how = options.fold, options.split_seed, None if groups is None else groups[rest]
+        val, train = fold_split(targets[rest], *how)
+        cut |= {"train": rest[train], "val": rest[val]}
+    return cut
 
 
 def write_split(

@@ -14,14 +14,13 @@ import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
 from datamodules.findings import Finding, note
 from datamodules.full_check import CHECK_FORMAT, remembered, shown
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_texts import TextBatch, TextDataset
-from datamodules.samplers import SameBatches
+from datamodules.order import BucketBatchSampler
+from datamodules.packed_texts import TextBatch, TextDataset, padding_share
 from datamodules.text_check import look_at_tokens, wrongly_decoded
 from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
@@ -62,9 +61,6 @@ class TextDataModule(LazyLoading):
 
     Args:
         root: Folder or file of the data, where a source needs one.
-        batch_size: Texts in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of splits and sample order.
         batch_tokens: Largest number of tokens of a batch over all ranks, padding included; then
             it decides how many texts a batch has. None is off.
         tokenizer: basic_english (words, as torchtext), char, bpe, the path of a tokenizer.json,
@@ -80,9 +76,7 @@ class TextDataModule(LazyLoading):
         join_labels: Labels that differ only in case, or only in how a number is written (1, 1.0),
             are one class.
         vectors: Word vectors in text form (GloVe, fastText .vec) for the network's embedding.
-        cache_dir: Folder for tokenized texts and downloads; None is one in the user's cache.
-        timeout: Seconds without a batch until a line names the sample that is waited for.
-        on_timeout: Whether to wait on then, or to stop training with a checkpoint.
+        loading: Everything else, see LazyLoading.
     """
 
     noun = "text"
@@ -95,9 +89,6 @@ class TextDataModule(LazyLoading):
     def __init__(
         self,
         root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
         batch_tokens: Annotated[int, ">= 1"] | None = None,
         tokenizer: str = "auto",
         vocab: str | None = None,
@@ -110,16 +101,10 @@ class TextDataModule(LazyLoading):
         drop_repeats: bool = False,
         join_labels: list[Literal["case", "number"]] | None = None,
         vectors: str | None = None,
-        cache_dir: str | None = None,
-        timeout: Annotated[float, "> 0"] = 300.0,
-        on_timeout: Literal["wait", "stop"] = "wait",
+        **loading: Any,
     ) -> None:
-        super().__init__(timeout, on_timeout)
+        super().__init__(root, **loading)
         self.fractions_given = {"val": val_fraction, "test": test_fraction}
-        self.root = root
-        self.batch_size = batch_size
-        self.num_workers = num_workers
-        self.seed = seed
         self.batch_tokens = batch_tokens
         self.max_length = max_length
         self.options = CorpusOptions(
@@ -133,11 +118,11 @@ class TextDataModule(LazyLoading):
             keep_duplicates=keep_duplicates,
             drop_repeats=drop_repeats,
             join_labels=tuple(join_labels or ()),
-            seed=seed,
+            split_seed=self.split_seed,
+            fold=self.fold,
             class_names=dict(self.label_names),
         )
         self.vectors = vectors
-        self.cache_dir = cache_dir
 
     @abstractmethod
     def find(self) -> dict[str, TextSource]:
@@ -290,7 +275,5 @@ class TextDataModule(LazyLoading):
         sampler = BucketBatchSampler(
             split.lengths, self.batch_size, self.seed, *ranks, self.batch_tokens, training
         )
-        overfits = training and self._is_overfitting()
-        batches = SameBatches(sampler) if overfits else sampler
         tokens = self.batch_tokens or self.batch_size * self.max_length
-        return self._loader(TextDataset(split), batches, True, 8 * tokens // ranks[0])
+        return self._loader(TextDataset(split), sampler, True, 8 * tokens // ranks[0])

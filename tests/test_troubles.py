@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader
 import predict
 from datamodules.findings import texts
 from datamodules.lazy_loader import keep_batch
+from datamodules.order import EpochBatchSampler
 from datamodules.packed_images import ImageDataset
 from datamodules.packed_texts import TextDataset
 from datamodules.sample_augmentation import SampleAugmentation
-from datamodules.samplers import EpochBatchSampler
 from datamodules.text_files import TextFiles
 from lightning_modules.classifier import Classifier
 from lightning_modules.networks import NETWORKS

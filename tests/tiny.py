@@ -42,7 +42,9 @@ class TinyImages(ImageDataModule):
         crop_padding: int = 0,
         num_workers: int | None = 0,
     ) -> None:
-        super().__init__(None, batch_size, num_workers, seed, crop_padding=crop_padding)
+        super().__init__(
+            batch_size=batch_size, num_workers=num_workers, seed=seed, crop_padding=crop_padding
+        )
         self.sizes = (num_train, num_val)
 
     def load(self) -> ImageSplits:

@@ -12,7 +12,7 @@ import torch
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.exact_resume import ExactResume, matching_position
-from datamodules.samplers import EpochBatchSampler
+from datamodules.order import EpochBatchSampler
 from tests.callbacks.test_exact_resume import StopAt, tiny_texts
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 

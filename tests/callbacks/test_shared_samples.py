@@ -15,7 +15,7 @@ from torch.utils.data import (
 )
 
 from callbacks.shared_samples import check_shares
-from datamodules.samplers import EvaluationBatchSampler
+from datamodules.order import EvaluationBatchSampler
 
 ROWS = TensorDataset(torch.arange(8))
 

@@ -14,6 +14,7 @@ from cli.resume import (
     check_changes,
     check_place,
     check_same_training,
+    of_this_version,
 )
 from cli.settings import read_arguments
 
@@ -97,6 +98,15 @@ def test_an_older_checkpoint_within_an_epoch_takes_no_other_batches(
         return
     with pytest.raises(ValueError, match=f"a.ckpt was written by an earlier .*leave {refused} as"):
         check_place("a.ckpt", place, changed)
+
+
+def test_an_older_checkpoint_keeps_its_split() -> None:
+    """Earlier versions split by --seed."""
+    config = {"seed": 7, "data": {"name": "digits", "root": None}}
+    assert of_this_version(config)["data"] == {"name": "digits", "root": None, "split_seed": 7}
+    now = {"seed": 7, "data": {"name": "digits", "split_seed": 0}}
+    foreign = {"seed": 7, "data": {"name": "mine.Own"}}
+    assert [of_this_version(now), of_this_version(foreign)] == [now, foreign]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

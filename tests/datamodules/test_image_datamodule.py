@@ -31,6 +31,11 @@ def tree(tmp_path: Path, **arguments) -> ImageDataModule:
     return ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **arguments)
 
 
+def pictures(tmp_path: Path, **arguments) -> ImageDataModule:
+    root = save_tree(tmp_path / "pictures", {"a": 40, "b": 31})
+    return ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **arguments)
+
+
 SOURCES = [digits, mnist, tree]
 
 
@@ -66,6 +71,31 @@ def test_the_data_contract(source, tmp_path):
         images = inputs["images"]
         assert images.shape[1:] == (channels, height, width)
         assert images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_split_has_a_seed_of_its_own(source, tmp_path):
+    first, other = (source(tmp_path, seed=seed) for seed in (0, 1))
+    assert first.fingerprint == other.fingerprint
+    is_cut = source is not tree
+    assert (source(tmp_path, split_seed=1).fingerprint == first.fingerprint) is not is_cut
+
+
+@pytest.mark.parametrize("source", [digits, mnist, pictures])
+def test_folds_validate_all_of_train_and_val_and_leave_test_alone(source, tmp_path):
+    folds = [source(tmp_path, fold=f"{number}/3") for number in (1, 2, 3)]
+    assert len({data.fingerprint for data in folds}) == 3
+    test = {*folds[0].splits.test.hashes}
+    val = [hash_ for data in folds for hash_ in data.splits.val.hashes]
+    assert all({*data.splits.test.hashes} == test for data in folds)
+    assert all(len(data.splits.val) == pytest.approx(len(val) / 3, abs=1) for data in folds)
+    everything = [*folds[0].splits.train.hashes, *folds[0].splits.val.hashes]
+    assert sorted(val) == sorted(everything)
+
+
+def test_folds_of_data_with_a_val_of_their_own_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="--data.fold 1/3 cuts val out of train, but val is given"):
+        tree(tmp_path, fold="1/3").setup()
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -122,6 +152,41 @@ def test_augmentation_is_a_function_of_seed_and_epoch_for_any_number_of_workers(
     assert not torch.equal(alone[0][0][0], again)
     ((other, _), *_), *_ = epochs_of(tree(tmp_path, num_workers=0, seed=1, **AUGMENTED), 1)
     assert not torch.equal(other, again)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("mixed", [{"mixup": 0.4}, {"cutmix": 1.0, "erasing": 0.5}])
+def test_images_are_mixed_with_the_same_ones_on_any_number_of_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int, mixed: dict[str, float]
+) -> None:
+    """The share of the first rank begins with the last sample of the share of the last one."""
+    how = {"batch_size": 16, "crop_padding": 2, "num_workers": 0, "balanced_sampling": True}
+    parts = []
+    for world_size, rank in [(1, 0), *((num_ranks, rank) for rank in range(num_ranks))]:
+        data = mnist(tmp_path / f"{world_size}-{rank}", **how, **mixed)
+        monkeypatch.setattr(data, "_ranks", lambda ranks=(world_size, rank): ranks)
+        parts.append(epochs_of(data, 1)[0][:10])
+    for (images, targets), *shares in zip(*parts, strict=True):
+        assert torch.equal(torch.cat([share for share, _ in shares]), images)
+        assert torch.equal(torch.cat([share for _, share in shares]), targets)
+
+
+@pytest.mark.parametrize("how", [{"crop_padding": 3}, {"color_jitter": 0.5}])
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_picture_that_is_drawn_again_is_augmented_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, float], num_ranks: int
+) -> None:
+    counts = {"train/a": 30, "train/b": 1, "val/a": 2, "val/b": 2, "test/a": 2, "test/b": 2}
+    root = save_tree(tmp_path / "tree", counts)
+    looks = []
+    for rank in range(num_ranks):
+        data = ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), batch_size=8,
+                           num_workers=0, balanced_sampling=True, **how)  # fmt: skip
+        monkeypatch.setattr(data, "_ranks", lambda ranks=(num_ranks, rank): ranks)
+        batches = epochs_of(data, 0)[0]
+        looks += [image.numpy().tobytes() for x, y in batches for image in x[y == 1]]
+    assert len(looks) > 10
+    assert len(set(looks)) > 0.7 * len(looks)  # a few crops are the same by chance
 
 
 def test_soft_targets_where_images_are_mixed(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from datamodules.samplers import EpochBatchSampler, SameBatches
+from datamodules.order import EpochBatchSampler
 from tests.callbacks.test_exact_resume import tiny_texts
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
@@ -74,7 +74,8 @@ def test_augmentation_is_the_same_too_and_none_in_validation(
 def test_each_rank_has_its_own_part() -> None:
     parts = []
     for rank in range(2):
-        batches = SameBatches(EpochBatchSampler(48, 8, 0, 2, rank))
+        batches = EpochBatchSampler(48, 8, 0, 2, rank)
+        batches.repeats_first_epoch = True
         first = [batch.indices.tolist() for batch in batches]
         batches.set_epoch(5)
         assert [batch.indices.tolist() for batch in batches] == first

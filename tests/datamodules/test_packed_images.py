@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.lazy_loader import keep_batch
+from datamodules.order import EpochIndices, EvaluationBatchSampler
 from datamodules.packed_images import (
     FileImages,
     ImageDataset,
@@ -18,7 +19,6 @@ from datamodules.packed_images import (
     map_images,
     pixel_hash,
 )
-from datamodules.samplers import EpochIndices, EvaluationBatchSampler
 
 
 def packed(num: int = 20) -> PackedImages:

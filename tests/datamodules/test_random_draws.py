@@ -22,6 +22,18 @@ def test_a_draw_belongs_to_seed_epoch_and_sample():
         assert not np.isin(other, draws).any()
 
 
+def test_each_occurrence_of_a_sample_has_its_own_draws() -> None:
+    samples, occurrences = np.array([5, 5, 7, 5]), np.array([0, 1, 0, 2])
+    draws = uniform_draws(1, 2, samples, 8, occurrences)
+    assert len(np.unique(draws)) == draws.size
+    alone = uniform_draws(1, 2, samples[1:2], 8, occurrences[1:2])
+    assert np.array_equal(alone, draws[1:2])
+    first = uniform_draws(1, 2, np.array([5, 7]), 8)
+    assert np.array_equal(draws[[0, 2]], first)
+    keys = [sample_keys(0, 0, np.arange(5000), np.array(repeat)) for repeat in range(8)]
+    assert len(np.unique(np.concatenate(keys))) == 40_000
+
+
 def test_keys_do_not_collide():
     keys = [sample_keys(seed, epoch, np.arange(5000)) for seed in (0, 1) for epoch in range(4)]
     assert len(np.unique(np.concatenate(keys))) == 40_000

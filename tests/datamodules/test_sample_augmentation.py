@@ -67,11 +67,6 @@ def test_inactive_by_default():
     assert SampleAugmentation(color_jitter=0.1).is_active
 
 
-def test_bad_values_are_reported_together():
-    with pytest.raises(ValueError, match="--data.affine_degrees .*; --data.color_jitter .*got 2"):
-        SampleAugmentation(affine_degrees=-1, color_jitter=2)
-
-
 def test_an_own_transform_comes_last_with_draws_of_its_sample() -> None:
     def shift(image: torch.Tensor, draws: np.ndarray) -> torch.Tensor:
         return image // 2 + int(100 * draws[0])

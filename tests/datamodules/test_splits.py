@@ -1,8 +1,13 @@
+import hashlib
+import time
+
 import numpy as np
 import pytest
 
 from datamodules.splits import (
+    Fold,
     conflicting_pairs,
+    fold_split,
     found_among,
     repeats,
     stratified_split,
@@ -18,6 +23,56 @@ def test_every_part_has_the_same_shares():
     assert [np.bincount(TARGETS[part]).tolist() for part in parts] == [
         [70, 28, 7], [20, 8, 2], [10, 4, 1],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_many_small_classes_give_each_part_its_share(size: int) -> None:
+    """80,000 texts in 20,000 classes and the like; one by one the classes would give none."""
+    targets = np.random.default_rng(0).permutation(np.repeat(np.arange(20_000), size))
+    began = time.perf_counter()
+    val, test, train = stratified_split(targets, (0.1, 0.1, 0.8), 0)
+    assert time.perf_counter() - began < 5  # a pass over all samples a class takes minutes
+    given = [np.bincount(targets[part], minlength=20_000) for part in (val, test, train)]
+    assert given[2].min() == 1 if size == 1 else given[2].min() >= size - 1
+    if size > 1:
+        assert len(val) == len(test) == size * 2_000
+        assert max(given[0].max(), given[1].max()) == 1
+        for part in given[:2]:  # by chance, not the first classes
+            assert part[:10_000].sum() == pytest.approx(size * 1_000, rel=0.1)
+
+
+def test_what_is_left_open_comes_from_the_largest_remainders() -> None:
+    sizes = [14, 16] * 10  # a tenth is 1.4 and 1.6
+    targets = np.repeat(np.arange(20), sizes)
+    val, train = stratified_split(targets, (0.1, 0.9), 0)
+    assert np.bincount(targets[val]).tolist() == [1, 2] * 10
+    assert len(val) + len(train) == 300
+
+
+def test_whole_shares_are_cut_as_ever() -> None:
+    """So that runs on data whose classes have equal shares go on with their split."""
+    targets = np.random.default_rng(5).permutation(np.repeat(np.arange(10), 500))
+    parts = stratified_split(targets, (0.7, 0.15, 0.15), 0)
+    digest = hashlib.sha256(b"|".join(part.tobytes() for part in parts))
+    assert digest.hexdigest().startswith("c43b94f3eb223643")
+
+
+@pytest.mark.parametrize(
+    ("fractions", "train"), [((0.7, 0.15, 0.15), 0), ((0.15, 0.15, 0.7), -1), ((0.5, 0.5), -1)]
+)
+def test_train_has_every_class(fractions: tuple[float, ...], train: int) -> None:
+    targets = np.repeat(np.arange(60), np.arange(60) % 3 + 1)
+    parts = stratified_split(targets, fractions, 1, covers=train)
+    assert len(np.unique(targets[parts[train]])) == 60
+    assert [len(part) for part in parts] == [round(120 * fraction) for fraction in fractions]
+
+
+def test_groups_of_many_small_classes_give_each_part_its_share() -> None:
+    targets = np.repeat(np.arange(1000), 6)
+    groups = np.arange(6000) // 2  # pairs
+    val, train = stratified_split(targets, (0.1, 0.9), 0, groups)
+    assert len(val) == 600
+    assert not {*groups[val]} & {*groups[train]}
 
 
 def test_the_seed_decides():
@@ -59,6 +114,39 @@ def test_a_group_larger_than_a_part_comes_into_the_last(seed: int) -> None:
     val, test, train = stratified_split(np.zeros(1000, int), (0.1, 0.1, 0.8), seed, groups)
     assert (groups[train] == 0).sum() == 400
     assert (len(val), len(test)) == (100, 100)
+
+
+def test_folds_validate_every_sample_once() -> None:
+    targets = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [101, 40, 9]))
+    seen = []
+    for number in range(1, 6):
+        val, train = fold_split(targets, Fold(number, 5), 3)
+        assert np.array_equal(np.sort(np.concatenate([val, train])), np.arange(150))
+        assert len(val) == 30
+        assert np.abs(np.bincount(targets[val]) - [20.2, 8, 1.8]).max() < 1
+        again, _ = fold_split(targets, Fold(number, 5), 3)
+        assert np.array_equal(again, val)
+        seen.append(val)
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(150))
+    assert not np.array_equal(seen[0], fold_split(targets, Fold(1, 5), 4)[0])
+
+
+def test_folds_keep_groups_together_and_train_has_every_class() -> None:
+    targets = np.append(np.repeat([0, 1], 100), [2, 3])  # two classes of one sample
+    groups = np.append(np.arange(200) // 4, [900, 7])
+    for number in (1, 2, 3):
+        val, train = fold_split(targets, Fold(number, 3), 0, groups)
+        assert not {*groups[val]} & {*groups[train]}
+        assert {*targets[train]} == {0, 1, 2, 3}
+        assert 50 <= len(val) <= 72
+
+
+@pytest.mark.parametrize("text", ["0/5", "6/5", "1/1", "2", "a/b", "1/2/3", ""])
+def test_what_is_no_fold(text: str) -> None:
+    with pytest.raises(ValueError, match=f"--data.fold is written like 2/5.*got '{text}'"):
+        Fold.of(text)
+    assert Fold.of("2/5") == (2, 5)
+    assert Fold.of(None) is None
 
 
 def test_equal_samples_of_different_classes_are_paired() -> None:

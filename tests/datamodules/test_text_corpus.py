@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from datamodules.findings import texts
+from datamodules.splits import Fold
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_layout import find_sources
+from preprocessing.text import TextTokenizer
 
 Rows = list[tuple[str, str]]
 TRAIN: Rows = [(f"{word} text {i}", word) for i in range(10) for word in ("good", "bad")]
@@ -32,6 +34,12 @@ def words(corpus: TextCorpus, split: str) -> list[list[int]]:
     part = corpus.splits[split]
     offsets = part.offsets.tolist()
     return [part.ids[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+def as_texts(corpus: TextCorpus, split: str) -> list[str]:
+    """Each text's words."""
+    names = {number: token for token, number in TextTokenizer(corpus.definition).tokens().items()}
+    return [" ".join(names[number] for number in text) for text in words(corpus, split)]
 
 
 def sizes(corpus: TextCorpus) -> Mapping[str, int]:
@@ -57,9 +65,39 @@ def test_missing_splits_are_cut_from_train_by_seed(tmp_path: Path) -> None:
     assert sizes(corpus) == {"train": 10, "val": 4, "test": 6}
     for split in corpus.splits.values():
         assert split.targets.mean() == 0.5  # stratified
-    other = load(folder, tmp_path, val_fraction=0.2, test_fraction=0.3, seed=1)
+    other = load(folder, tmp_path, val_fraction=0.2, test_fraction=0.3, split_seed=1)
     assert corpus.fingerprint != other.fingerprint
     assert words(corpus, "test") != words(other, "test")
+
+
+def test_folds_validate_all_of_train_and_val_and_leave_test_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", train=[*TRAIN, TRAIN[0], TRAIN[1]])
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text(
+        "\n".join(["<unk>", "text", "good", "bad", *map(str, range(10))]), encoding="utf-8"
+    )
+    how = {"vocab": str(vocab), "test_fraction": 0.25}
+    folds = [load(folder, tmp_path, fold=Fold(n, 3), **how) for n in (1, 2, 3)]
+    texts = [{split: as_texts(fold, split) for split in ("train", "val", "test")} for fold in folds]
+    assert all(text["test"] == texts[0]["test"] for text in texts)
+    val = [text for fold in texts for text in fold["val"]]
+    assert sorted(val) == sorted(texts[0]["train"] + texts[0]["val"])
+    assert all(not {*fold["train"]} & {*fold["val"]} for fold in texts)  # repeats stay together
+
+
+def test_folds_of_data_with_a_val_of_their_own_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", train=TRAIN, val=[("new good", "good")])
+    with pytest.raises(ValueError, match="--data.fold 1/3 cuts val out of train, but val is given"):
+        load(folder, tmp_path, fold=Fold(1, 3))
+
+
+def test_where_nothing_is_cut_the_seed_of_the_split_says_nothing(tmp_path: Path) -> None:
+    """The same texts are neither other data for a resumed run nor tokenized once more."""
+    given = {"val": [("new good", "good")], "test": [("bad text", "bad")]}
+    folder = write(tmp_path / "data", train=TRAIN, **given)
+    first = load(folder, tmp_path, val_fraction=0.3)
+    assert load(folder, tmp_path, split_seed=1).fingerprint == first.fingerprint
+    assert load(folder, tmp_path, max_length=9).fingerprint != first.fingerprint
 
 
 def test_only_what_leaks_leaves_train(tmp_path: Path) -> None:
