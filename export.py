@@ -20,10 +20,12 @@ from rich.console import Console
 
 from exporters.bundle_place import SET_ASIDE
 from exporters.command_line import run_command
-from exporters.export_flags import export_parser
-from exporters.format_choice import QAT, check_speed_limit, choose
+from exporters.export_flags import export_parser, parse_arguments
+from exporters.format_choice import QAT, choose
 from exporters.process import ChildError, run_child
 from exporters.verdict import NOT_PROVEN, Limits, exit_code
+from preprocessing.inputs import values_of
+from tasks.base import build_task
 
 VALIDATION = "validation.npz"
 
@@ -38,7 +40,8 @@ class Output(Console):
 
 def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[str, Any]]:
     """The deployed module, built afresh, and the checkpoint's description."""
-    from lightning_modules.deployed import load_deployed, read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
+    from lightning_modules.deployed import load_deployed
 
     checkpoint = read_checkpoint(path)
     return load_deployed(checkpoint, allow_external_code), checkpoint["description"]
@@ -46,21 +49,24 @@ def load_checkpoint(path: Path, allow_external_code: bool) -> tuple[Any, dict[st
 
 def rebuild_datamodule(checkpoint: Path, root: str | None, allow_external_code: bool) -> Any:
     """The datamodule that a checkpoint was trained with, on data in `root` where one is given."""
-    from datamodules import DATAMODULES
-    from lightning_modules.deployed import read_checkpoint, resolve_class
+    from cli.building import build_data
+    from datamodules.contract import check_source, part
+    from lightning_modules.checkpoint import read_checkpoint
 
     description = read_checkpoint(checkpoint)["description"]
     config = description["config"]
-    # a child process may have no workers of its own
-    settings = dict(config["data"]) | {"seed": config["seed"], "num_workers": 0}
+    settings = dict(config["data"])
+    if "num_workers" in settings:  # a child process may have none of its own
+        settings["num_workers"] = 0
     if root is not None:
         settings["root"] = root
-    name = str(settings.pop("name"))
-    datamodule: Any = resolve_class(DATAMODULES.get(name, name), allow_external_code)(**settings)
+    configuration = {"data": settings, "allow_external_code": allow_external_code}
+    datamodule = build_data(configuration | {"seed": config["seed"]})
     datamodule.prepare_data()
     datamodule.setup("fit")
-    if datamodule.class_names != description["class_names"]:
-        raise ValueError(f"the data in {settings['root']} have other classes than the checkpoint")
+    check_source(datamodule)
+    if part(datamodule, "task") != build_task(description):
+        raise ValueError(f"the data in {settings['root']} have other targets than the checkpoint")
     return datamodule
 
 
@@ -74,7 +80,7 @@ def write_samples_from_data(
     """
     from callbacks.export import write_samples
     from exporters.evaluation import write_reference
-    from lightning_modules.deployed import read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
 
     datamodule = rebuild_datamodule(checkpoint, root, allow_external_code)
     trained_on = read_checkpoint(checkpoint)["description"].get("fingerprint")
@@ -116,7 +122,7 @@ def open_training_data(checkpoint: Path, root: str | None, allow_external_code: 
         loader.batch_sampler.set_epoch(epoch)
         for batch in loader:
             inputs, _ = datamodule.on_after_batch_transfer(batch, 0)
-            yield inputs if isinstance(inputs, tuple) else (inputs,)
+            yield tuple(values_of(inputs))
 
     return batches
 
@@ -139,11 +145,6 @@ def export(arguments: argparse.Namespace) -> int:
     run = folder.parent if folder.name == "checkpoints" else folder
     console = Output(highlight=False)
     names = (arguments.formats or choose("default")).names
-    check_speed_limit(names, arguments.fail_if_slower)
-    if arguments.fail_if_slower and arguments.skip_timing:
-        raise ValueError("--fail_if_slower needs the timing that --skip_timing leaves out")
-    if unmade := set(arguments.requested or []) - {*names, QAT}:
-        raise ValueError(f"--requested {','.join(sorted(unmade))}: not one of --formats")
     samples = find_samples(arguments, checkpoint, run, console)
     output = (arguments.output or run / "export").absolute()
     if output.is_symlink():  # the link stays, what it leads to is replaced
@@ -232,7 +233,7 @@ def sample_from_data(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
+    arguments = parse_arguments(build_parser(), argv)
     command = look_at_bundles if arguments.ckpt is None else export
     interrupted = (
         "interrupted; the old bundle is as it was, and the same command goes on from what was "

@@ -15,6 +15,7 @@ from exporters.runtime import (
     report,
 )
 from preprocessing.reader import make_reader
+from tasks.base import build_task
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,7 +49,8 @@ def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
     import torch
 
     from exporters.evaluation import tensor_runner
-    from lightning_modules.deployed import load_deployed, read_checkpoint
+    from lightning_modules.checkpoint import read_checkpoint
+    from lightning_modules.deployed import load_deployed
 
     if arguments.artifact is not None:
         raise ValueError("--artifact chooses inside a bundle; --model is a checkpoint")
@@ -62,7 +64,7 @@ def predict_with_checkpoint(arguments: argparse.Namespace) -> int:
     names = [item["name"] for item in description["input_spec"]["inputs"]]
     infer = tensor_runner(module, names)
     temperature = find_temperature(arguments.model)
-    predictor = Predictor(reader, infer, description["class_names"], temperature or 1.0)
+    predictor = Predictor(reader, infer, build_task(description), temperature or 1.0)
     code = report(predictor, arguments)
     if temperature is None:
         print(

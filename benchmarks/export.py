@@ -73,30 +73,30 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
     torch.manual_seed(0)
     classes = 1000 if name == "resnet50" else 10
     inputs: list[tuple[str, str, list[Any]]]
+    normalisation: dict[str, Any] | None
     if subject.shape is None:
         arguments: dict[str, Any] = {"vocab_size": VOCABULARY, "num_classes": classes}
-        kind, normalisation = "text", None
+        normalisation = None
         inputs = [("tokens", "int64", ["batch", "length"]), ("lengths", "int64", ["batch"])]
     else:
         channels, *size = subject.shape
         arguments = {"in_channels": channels, "num_classes": classes}
         if subject.network != "cifar_resnet":
             arguments["image_size"] = tuple(size)
-        kind, normalisation = "image", {"mean": [0.5] * channels, "std": [0.25] * channels}
+        normalisation = {"mean": [0.5] * channels, "std": [0.25] * channels}
         inputs = [("images", "uint8", ["batch", *subject.shape])]
-    module = deploy(
-        network_class(subject.network)(**arguments | subject.arguments), kind, normalisation
-    )
-    if subject.shape is not None:  # BatchNorm's statistics, as training leaves them
-        images = torch.from_numpy(random_inputs(subject, 8)["images"])
-        with torch.no_grad():
-            for _ in range(5):
-                module(images)
     dynamic = {"batch": [1, 1024]} | ({} if subject.shape else {"length": [1, LONGEST]})
     spec = {
         "inputs": [{"name": n, "dtype": dtype, "shape": shape} for n, dtype, shape in inputs],
         "dynamic": dynamic,
     }
+    network = network_class(subject.network)(**arguments | subject.arguments)
+    module = deploy(network, normalisation, spec)
+    if subject.shape is not None:  # BatchNorm's statistics, as training leaves them
+        images = torch.from_numpy(random_inputs(subject, 8)["images"])
+        with torch.no_grad():
+            for _ in range(5):
+                module(images)
     return module.eval(), {"input_spec": spec, "normalisation": normalisation}
 
 

@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.training import BareModule, bare_trainer
 from callbacks.gradient_check import GradientCheck
+from cli.run import Run
 from datamodules.digits import Digits
 from lightning_modules.deployed import deploy
 from lightning_modules.networks.small_cnn import SmallCNN
@@ -39,7 +40,7 @@ def seconds_per_step(data: Digits, check: GradientCheck | None) -> float:
     trainer = bare_trainer([clock, *([check] if check else [])], max_steps=STEPS)
     torch.manual_seed(0)
     network = SmallCNN(**data.network_arguments())
-    module = BareModule(deploy(network, "image", data.normalisation))
+    module = BareModule(deploy(network, data.normalisation, data.input_spec))
     trainer.fit(module, datamodule=data)
     pairs = zip(clock.starts[5:], clock.starts[6:], strict=False)
     return statistics.median(after - before for before, after in pairs)
@@ -54,7 +55,9 @@ def main() -> None:
     ratios = []
     for _ in range(ROUNDS):
         without = seconds_per_step(data, None)
-        measured = seconds_per_step(data, GradientCheck(before_fit=False, every_n_steps=1))
+        measured = seconds_per_step(
+            data, GradientCheck(Run(), None, before_fit=False, every_n_steps=1)
+        )
         ratios.append(measured / without)
     every_step = statistics.median(ratios)
     result = {

@@ -27,7 +27,8 @@ from typing import Any
 import torch
 
 from benchmarks.train_process import run_train
-from cli.resume import NEWEST_FIRST, DamagedCheckpoint, check_whole
+from cli.newest_checkpoint import checkpoints_in
+from lightning_modules.checkpoint import read_checkpoint
 
 INTERVAL = 10
 COMMON = [
@@ -101,13 +102,9 @@ class Runner:
 
     def newest_step(self) -> int | None:
         """Optimizer steps in the newest whole checkpoint."""
-        for name in NEWEST_FIRST:
-            path = self.folder / "checkpoints" / name if self.folder else None
-            if path is None or not path.is_file():
-                continue
-            with contextlib.suppress(DamagedCheckpoint):
-                check_whole(path)
-                return int(torch.load(path, weights_only=True)["global_step"])
+        for path in checkpoints_in(self.folder / "checkpoints") if self.folder else ():
+            with contextlib.suppress(ValueError):  # damaged
+                return int(read_checkpoint(path)["global_step"])
         return None
 
 
@@ -152,10 +149,13 @@ def disturb(runner: Runner, whole: Path, kills: int, length: float, chance: rand
 
 
 def is_identical(one: Path, other: Path) -> bool:
-    """Compares the final checkpoints and every row of metrics.csv."""
-    states = [torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other)]
+    """Compares the final checkpoints, the last and the best, and every row of metrics.csv."""
+    differing = []
+    for file in ("last.ckpt", "best.ckpt"):
+        states = [read_checkpoint(folder / "checkpoints" / file) for folder in (one, other)]
+        found = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
+        differing += [f"{name} of {file}" for name in found]
     tables = [(folder / "metrics.csv").read_text(encoding="utf-8") for folder in (one, other)]
-    differing = [name for name in COMPARED if not equal(*(state.get(name) for state in states))]
     if tables[0] != tables[1]:
         differing.append("metrics.csv")
     if differing:

@@ -78,8 +78,9 @@ def main() -> None:
                 found = medians(functions, arguments.repeats)
                 own = found["compiled"]
                 samples = f"{ratio} samples" if ratio else "adaptive"
-                print(f"{direction:9} {threads} thread(s) {samples:10}{1000 * own:8.1f} ms"
-                      f"{found['torchvision'] / own:12.2f} x{found['in torch'] / own:12.2f} x")  # fmt: skip
+                case = f"{direction:9} {threads} thread(s) {samples:10}"
+                others = (found[name] / own for name in ("torchvision", "in torch"))
+                print(f"{case}{1000 * own:8.1f} ms", *(f"{ratio:11.2f} x" for ratio in others))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from exporters.runtime import (
 )
 from preprocessing.reader import Reader, make_reader
 from preprocessing.sources import Sample
+from tasks.base import Task, build_task
 
 ROUNDS = 7
 NUM_FILES = 512
@@ -54,12 +55,12 @@ WORDS = [
 ]
 
 
-def write_files(kind: str, folder: Path) -> list[Path]:
+def write_files(preprocessing: Mapping[str, Any], folder: Path) -> list[Path]:
     """Files of about the size that people have."""
     generator = np.random.default_rng(0)
     paths = []
     for i in range(NUM_FILES):
-        if kind == "image":
+        if preprocessing["kind"] == "image":
             small = generator.integers(0, 256, (PICTURE[0] // 12, PICTURE[1] // 12, 3), np.uint8)
             paths.append(folder / f"{i:04}.jpg")
             Image.fromarray(small).resize(PICTURE[::-1], Image.Resampling.BICUBIC).save(paths[-1])
@@ -81,11 +82,11 @@ def seconds_in_turn(jobs: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(values[1:]) for name, values in seconds.items()}
 
 
-def throughput(reader: Reader, session: Any, names: list[str], paths: list[Path]) -> dict:
+def throughput(reader: Reader, session: Any, task: Task, paths: list[Path]) -> dict:
     """Samples a second of the raw loops and of ours."""
     chunks = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
     inputs = [reader.collate([reader.read(path) for path in chunk]) for chunk in chunks]
-    predictor = Predictor(reader, session_infer(session), names, 1.5)
+    predictor = Predictor(reader, session_infer(session), task, 1.5)
     flags = ["--batch_size", str(BATCH), *map(str, paths)]
     arguments = parse_arguments(predict_parser(""), flags)
 
@@ -128,9 +129,9 @@ def measure(bundle: Path) -> dict[str, float]:
     entry = manifest["artifacts"][choose_artifact(manifest, None)]
     reader = make_reader(manifest["preprocessing"], lambda name: (bundle / name).read_text("utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        paths = write_files(manifest["kind"], Path(folder))
+        paths = write_files(manifest["preprocessing"], Path(folder))
         session = open_session(bundle / entry["file"], 1)
-        figures = throughput(reader, session, manifest["class_names"], paths)
+        figures = throughput(reader, session, build_task(manifest), paths)
         return figures | start_seconds(bundle, paths[0])
 
 

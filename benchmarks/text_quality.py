@@ -150,11 +150,10 @@ def train_and_test(data: TextDataModule, row: Row, seed: int) -> tuple[float, fl
     """Accuracy in percent, and the seconds of training by the clock and of the processors."""
     pl.seed_everything(seed, verbose=False)
     data.setup()
-    data.is_told = True  # the notes of thirty folds would hide the table
     network = network_class(row.network)
     built = network(**network_arguments(network, data.network_arguments(), row.model))
     model = Classifier(
-        deploy(built, "text", None),
+        deploy(built, None, data.input_spec),
         build_loss(len(data.class_names), data.train_targets, **row.loss),
         {"class_names": data.class_names},
         row.optimizer,

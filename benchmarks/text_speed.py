@@ -189,7 +189,7 @@ def measure_start(table: str, cache: str) -> None:
     data = TextFiles(table, batch_size=256, cache_dir=cache)
     data.setup()
     check_data(data, "fast", None)
-    print(data.notes[0])
+    print(data.findings[0].text)
     batches = iter(data.train_dataloader())
     next(batches)
     result = {

@@ -19,12 +19,13 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from callbacks import CALLBACKS
-from cli.configuration import build_callbacks, build_data, configure
+from cli.building import build_callbacks, build_data, build_model
+from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
-from cli.stop_signals import StopSignals
+from cli.run import Run
+from cli.trainer import build_trainer
 from lightning_modules.optimizers import build_optimizer
-from train import bind_callbacks, build_model, build_trainer
+from train import CALLBACKS
 
 EPOCHS = 3  # of a round; the first is warm-up
 
@@ -49,11 +50,11 @@ class BareModule(pl.LightningModule):
         super().__init__()
         self.model = model
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        images, targets = batch
-        return torch.nn.functional.cross_entropy(self.model(images), targets)
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        inputs, targets = batch
+        return torch.nn.functional.cross_entropy(self.model(inputs["images"]), targets)
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Lightning wants one where the data has a validation part; it is never called."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -84,9 +85,9 @@ def plain_loop(configuration: dict[str, Any], data: Any) -> float:
         loader.batch_sampler.set_epoch(epoch)
         start = time.perf_counter()
         for batch in loader:
-            images, targets = data.on_after_batch_transfer(batch, 0)
+            inputs, targets = data.on_after_batch_transfer(batch, 0)
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), targets).backward()
+            torch.nn.functional.cross_entropy(model(inputs["images"]), targets).backward()
             optimizer.step()
         times.append(time.perf_counter() - start)
     return min(times[1:])
@@ -105,9 +106,10 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch with everything on that runs during training."""
     times = EpochTimes()
     with tempfile.TemporaryDirectory() as folder, silence():
-        parts = build_callbacks(configuration)
-        bind_callbacks(parts, configuration, Path(folder), StopSignals())
-        fit = build_trainer(configuration, parts | {"times": times}, Path(folder))
+        run = Run()
+        run.folder = Path(folder)
+        parts = build_callbacks(configuration, CALLBACKS, run)
+        fit = build_trainer(configuration, [*parts.values(), times], run.folder)
         fit.fit(build_model(configuration, data), datamodule=data)
     return min(times.seconds[1:])
 
@@ -137,7 +139,7 @@ def main() -> None:
     present = [flag for flag in disabled if flag == "false" or flag[2:-8] in CALLBACKS]
     common = ["--optimizer.lr", "1e-3", "--max_epochs", str(EPOCHS), "--accelerator", "cpu"]
     common += ["--limit_val_batches", "0"]
-    configuration = configure([*present, *common, "--check_data", "off"])
+    configuration = configure([*present, *common, "--check_data", "off"], CALLBACKS)
     data = build_data(configuration)
     data.setup()
     seconds: dict[str, list[float]] = {name: [] for name in LOOPS}

@@ -1,34 +1,44 @@
 """When checkpoints are written: between two optimizer steps, often enough, and when asked to stop.
 
 best.ckpt is the best state by the monitored metric, last.ckpt the newest, previous.ckpt the one
-before, for the case that the newest is damaged.
+before, for the case that the newest is damaged. A place is epoch:batch, both those that are done.
+
+| event                                        | place   | what is written                        |
+|----------------------------------------------|---------|----------------------------------------|
+| an epoch starts                              | e:0     | best if one is due; last               |
+| --checkpoint_every is over, at the next step | e:b     | last                                   |
+| a validation was the best, at the next step  | e:b     | best; last                             |
+| the same within a window of accumulation     | none    | best at once: its weights will be gone |
+| a signal, at the next step                   | e:b     | best if due; last; the process ends    |
+| a signal in a long validation                |         | nothing; the process ends              |
+| no batch comes in time, on one rank          | e:b     | best if one is due; last               |
+| training ends with an epoch                  | e+1:0   | best if one is due; last               |
+| it ends within an epoch, a validation is due | e:b     | after it: best if it was that; last    |
+| the same, none is due: one is held           | e:b     | after it: best if so; last as before   |
+| it ends within a window                      | none    | best at once if it was that; last      |
+
+Without a place a run resumes inexactly. "At the next step": when the next window begins. The
+validation that only the end of training has caused is no part of a run that goes on later, but one
+that is killed within it holds it again: the state before it waits in a file until it is over.
 """
 
 import math
+import re
 import time
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 
+from callbacks.place import Place, is_validation_due, place_of
+from callbacks.run_contract import Run
+
+AUTO = "auto"
 MAX_FAILURES = 3
 MAX_WAIT = 8.0  # seconds that a signal waits for the end of a validation
 PENDING = ".last.ckpt.pending.tmp"  # a name that a later start clears away
 SAVE, STOP = 1, 128  # what the ranks agree on: nothing is 0, a signal is added to STOP
-
-
-class Signals(Protocol):
-    """Who asks this process to stop, and how it then ends."""
-
-    received: int
-    seconds_waited: float
-
-    def defer(self) -> None: ...
-
-    def act_at_once(self, checkpoint: Path | None) -> None: ...
-
-    def leave(self, number: int, checkpoint: Path | None) -> None: ...
 
 
 class Checkpointing(pl.Callback):
@@ -37,61 +47,54 @@ class Checkpointing(pl.Callback):
     Must come before the callbacks that change weights when training ends (averaging).
 
     Args:
+        run: Whose checkpoints these are, and which asks before every step whether to stop.
+        checkpoint_every: Optimizer steps, or a time such as 30s, 5min or 1h, between two
+            checkpoints; one is also written at the start of every epoch.
         enabled: Whether to write checkpoints at all.
-        monitor: Metric that decides what is best.
+        monitor: Metric that decides what is best, such as val/loss; auto is the task's main one on
+            the validation data.
         mode: Whether smaller or larger is better; auto knows from the metric.
+
+    Raises:
+        ValueError: The interval is neither.
     """
 
     def __init__(
         self,
+        run: Run,
+        checkpoint_every: str = "5min",
         enabled: bool = True,
-        monitor: str = "val/accuracy",
+        monitor: str = "auto",
         mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         self.monitor = monitor
         self.mode = mode
-        self.folder: Path | None = None
-        self.signals: Signals | None = None
-        self.interval = parse_interval("5min")
+        self.folder = run.checkpoints
+        self.signals = run.signals
+        self.interval = parse_interval(checkpoint_every)
         self.best_path: Path | None = None  # the same on all ranks, once the fit has ended
         self.best_key: list[float] | None = None
         self.is_best_due = False
+        self.is_cut = False  # the last epoch, between two steps
+        self.is_pending = False  # the state before the last validation waits for its end
         self.saved_step = -1
         self.saved_time = 0.0
         self.failures = 0
-
-    def bind(
-        self, folder: Path | None, signals: Signals | None = None, interval: str = "5min"
-    ) -> None:
-        """Hands in what flags of this group do not say.
-
-        Args:
-            folder: Where checkpoints go (rank 0 decides; None on other ranks).
-            signals: Asked before every step whether to stop.
-            interval: Optimizer steps, or a time such as 30s, 5min or 1h, between two checkpoints;
-                one is also written at the start of every epoch.
-
-        Raises:
-            ValueError: The interval is neither.
-        """
-        self.folder = folder
-        self.signals = signals
-        self.interval = parse_interval(interval)
 
     def find_best(self) -> Path | None:
         """The best checkpoint, or the last one where nothing was validated."""
         if self.folder is None:
             return None
-        for name in ("best.ckpt", "last.ckpt"):
-            if (self.folder / name).is_file():
-                return self.folder / name
-        return None
+        found = (self.folder / name for name in ("best.ckpt", "last.ckpt"))
+        return next(filter(Path.is_file, found), None)
 
     # ---- hooks -------------------------------------------------------------------------
 
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
+        if self.monitor == AUTO:
+            self.monitor = f"val/{pl_module.task.main_metric}"
         direction = pl_module.check_monitor("checkpoint", self.monitor)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder
@@ -103,7 +106,7 @@ class Checkpointing(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
         # here, since Lightning has just set its own handlers
-        if self.signals is not None and not self._is_off(trainer):
+        if not self._is_off(trainer):
             self.signals.defer()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -116,17 +119,16 @@ class Checkpointing(pl.Callback):
             self._between_steps(trainer, self._is_interval_over(trainer))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        # one that is held only because training ends is not part of the run that goes on later;
-        # this becomes last.ckpt after it, so that a run killed within it holds it again
-        if trainer.should_stop and self._is_cut(trainer) and not is_validation_due(trainer):
+        if trainer.should_stop and self._place(trainer) and not is_validation_due(trainer):
             self._write(trainer, PENDING)
+            self.is_pending = True
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
     ) -> None:
         """In a validation there is nothing exact to save: a long one is given up."""
         signals = self.signals
-        if signals is None or not signals.received or self._is_off(trainer):
+        if not signals.received or self._is_off(trainer):
             return
         if trainer.world_size == 1 and signals.seconds_waited > MAX_WAIT and self.folder:
             signals.leave(signals.received, self.folder / "last.ckpt")
@@ -138,19 +140,12 @@ class Checkpointing(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
-        if not self._is_cut(trainer):
-            return
-        if self._is_pending(trainer):
-            if self.is_best_due:
-                self._write(trainer, "best.ckpt")
-            self._finish_pending(trainer)
-        elif self.saved_step < trainer.global_step:
+        self.is_cut = self._place(trainer) is not None
+        if self.is_cut:
             self._save(trainer)
-        elif self.is_best_due:
-            self._write(trainer, "best.ckpt")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not self._is_off(trainer) and not self._is_cut(trainer):
+        if not self._is_off(trainer) and not self.is_cut:
             self._save(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -159,20 +154,13 @@ class Checkpointing(pl.Callback):
         self.best_path = trainer.strategy.broadcast(found)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Where no batch came in time, the state is one between two steps; one rank alone saves."""
-        if not isinstance(exception, TimeoutError) or trainer.world_size > 1:
-            return
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        done = progress.current.completed
-        is_between = trainer.training and progress.current.ready == done > 0
-        window_is_closed = done % trainer.accumulate_grad_batches == 0
-        if is_between and window_is_closed and not self._is_off(trainer):
-            progress.increment_ready()  # the batch that was waited for
+        """Where no batch came in time; other ranks would be waited for."""
+        is_late = isinstance(exception, TimeoutError) and trainer.world_size == 1
+        if is_late and (place := self._place(trainer)) and place.batch:
             self._save(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.signals is not None:
-            self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
+        self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
 
     # ---- decisions ---------------------------------------------------------------------
 
@@ -180,21 +168,20 @@ class Checkpointing(pl.Callback):
         """Saves where that is due; where a signal has come, saves and ends the process."""
         if self._is_off(trainer):
             return
-        signal = self.signals.received if self.signals is not None else 0
+        signal = self.signals.received
         wanted = STOP + signal if signal else SAVE * (is_due or self.is_best_due)
         if trainer.world_size > 1:  # the clock or a signal may have reached one rank only
             votes = torch.tensor(wanted, device=trainer.strategy.root_device)
             wanted = int(trainer.strategy.reduce(votes, reduce_op="max"))
         if wanted:
             self._save(trainer)
-        if wanted > STOP and self.signals is not None:
+        if wanted > STOP:
             assert self.folder is not None
             self.signals.leave(wanted - STOP, self.folder / "last.ckpt")
 
-    def _is_cut(self, trainer: pl.Trainer) -> bool:
-        """Whether training that ends now leaves an epoch that can be gone on with."""
-        window_is_closed = (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        return window_is_closed and not trainer.is_last_batch and not self._is_off(trainer)
+    def _place(self, trainer: pl.Trainer) -> Place | None:
+        """A place that a run can go on from, where this saves at all."""
+        return None if self._is_off(trainer) else place_of(trainer)
 
     def _is_interval_over(self, trainer: pl.Trainer) -> bool:
         steps, seconds = self.interval
@@ -208,13 +195,12 @@ class Checkpointing(pl.Callback):
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
-            self.best_key = key
-            self.is_best_due = True
+            self.best_key, self.is_best_due = key, True
             # within an accumulation window the weights of this moment are gone by its end
             done = trainer.fit_loop.batch_idx + 1
             if done % trainer.accumulate_grad_batches and not trainer.is_last_batch:
-                self._write(trainer, "best.ckpt")
                 self.is_best_due = False
+                self._write(trainer, "best.ckpt")
 
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""
@@ -225,30 +211,28 @@ class Checkpointing(pl.Callback):
     # ---- writing -----------------------------------------------------------------------
 
     def _save(self, trainer: pl.Trainer) -> None:
-        """Writes last.ckpt, and best.ckpt where that is due.
-
-        Raises:
-            OSError: Writing failed too often in a row.
-        """
+        """Writes best.ckpt where that is due, and last.ckpt."""
         is_best, self.is_best_due = self.is_best_due, False
         self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
-        self._write(trainer, "last.ckpt", keep="previous.ckpt")
+        # first: a run that goes on from a last.ckpt that knows of it would not write it again
         if is_best:
             self._write(trainer, "best.ckpt")
+        if not self._put_pending_in_place(trainer):
+            self._write(trainer, "last.ckpt", keep="previous.ckpt")
 
-    def _is_pending(self, trainer: pl.Trainer) -> bool:
-        """Whether the state before the last validation waits for its end; rank 0 knows."""
+    def _put_pending_in_place(self, trainer: pl.Trainer) -> bool:
+        """Whether there was a state before the last validation; it is last.ckpt now."""
         assert self.folder is not None
-        return bool(trainer.strategy.broadcast((self.folder / PENDING).is_file()))
-
-    def _finish_pending(self, trainer: pl.Trainer) -> None:
-        assert self.folder is not None
-        self.is_best_due, self.saved_step = False, trainer.global_step
+        is_pending, self.is_pending = self.is_pending, False
+        pending, last = self.folder / PENDING, self.folder / "last.ckpt"
+        # rank 0 knows whether it could be written
+        if not is_pending or not trainer.strategy.broadcast(pending.is_file()):
+            return False
         if trainer.is_global_zero:
-            last = self.folder / "last.ckpt"
             if last.is_file():
-                last.replace(self.folder / "previous.ckpt")
-            (self.folder / PENDING).replace(last)
+                last.replace(last.with_name("previous.ckpt"))
+            pending.replace(last)
+        return True
 
     def _write(self, trainer: pl.Trainer, name: str, keep: str | None = None) -> None:
         """One file; a failure costs only this file until there have been too many."""
@@ -278,33 +262,18 @@ class Checkpointing(pl.Callback):
         self.is_best_due = state_dict["is_best_due"]
 
 
-def is_validation_due(trainer: pl.Trainer) -> bool:
-    """Whether a validation follows the batch just done, also where training goes on."""
-    loop, every_n_epochs = trainer.fit_loop, trainer.check_val_every_n_epoch
-    if every_n_epochs is not None and (trainer.current_epoch + 1) % every_n_epochs:
-        return False
-    last = loop.total_batch_idx if every_n_epochs is None else loop.batch_idx
-    every = trainer.val_check_batch  # None where validations go by the clock
-    return every is not None and (last + 1) % every == 0
-
-
 def parse_interval(text: str) -> tuple[int | None, float]:
     """ "500" -> (500, inf) steps; "30s", "5min", "1h" -> (None, seconds).
 
     Raises:
         ValueError: Neither, or not above zero.
     """
-    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
-    number = text.rstrip("hmins")
-    unit = text[len(number) :]
-    try:
-        value = float(number)
-        if value > 0 and unit in units:
-            return None, value * units[unit]
-        if value > 0 and not unit and value == int(value):
-            return int(value), math.inf
-    except ValueError:
-        pass
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h)?", text)
+    value, unit = (float(found[1]), found[2]) if found else (0.0, None)
+    if value > 0 and unit:
+        return None, value * {"s": 1.0, "min": 60.0, "h": 3600.0}[unit]
+    if value > 0 and value == int(value):
+        return int(value), math.inf
     raise ValueError(
         f"--checkpoint_every must be optimizer steps (500) or a time (30s, 5min, 1h); got {text!r}"
     )

@@ -38,11 +38,6 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         min_delta: Annotated[float, ">= 0"] = 0.0,
         stopping_threshold: float | None = None,
     ) -> None:
-        if (patience != "auto" and patience < 1) or min_delta < 0:
-            raise ValueError(
-                "--early_stopping.patience must be at least 1 or auto, and min_delta at least 0; "
-                f"got {patience} and {min_delta}"
-            )
         self.is_auto = patience == "auto"
         self.is_mode_auto = mode == "auto"
         self.rate_falls = True  # as it was when this was asked last

@@ -18,8 +18,6 @@ class EMA(WeightAveraging):
     """
 
     def __init__(self, enabled: bool = False, decay: Annotated[float, "0 < x < 1"] = 0.999) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"--ema.decay must be between 0 and 1, got {decay}")
         super().__init__(avg_fn=partial(moving_average, decay))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

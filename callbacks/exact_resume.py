@@ -1,10 +1,9 @@
 """Makes a checkpoint say everything that the rest of the run depends on, and puts it back.
 
-Lightning 2.6 saves weights, optimizer, schedule and callbacks; what it leaves out, or counts in a
-way that repeats or skips work in mid-epoch, is added here: the random states of every rank, the
-position in the epoch, loop counters of a state between two steps, and the rows of metrics.csv.
-A checkpoint taken anywhere but between two optimizer steps (say during validation) is left as
-Lightning writes it.
+Lightning saves weights, optimizer, schedule and callbacks; what it leaves out, or counts in a way
+that repeats or skips work in mid-epoch, is added here: the place in training (see `place`), the
+random states of every rank and the rows of metrics.csv. A checkpoint taken anywhere but between two
+optimizer steps (say during validation) is left as Lightning writes it.
 """
 
 import random
@@ -16,9 +15,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Timer
 
+from callbacks.place import begin_epoch, forget_resuming, go_on_with, place_of, write_place
+
 KEY = "exact_resume"
-BATCHES = "epoch_loop.batch_progress"
-EPOCHS = "epoch_progress"
 
 
 class Rows(Protocol):
@@ -54,18 +53,15 @@ class ExactResume(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        loops = checkpoint["loops"]["fit_loop"]
-        position = position_in_epoch(loops, trainer.should_stop)
-        if trainer.state.fn != "fit" or position is None:
+        place = place_of(trainer) if trainer.state.fn == "fit" else None
+        if place is None:
             return
-        if position % trainer.accumulate_grad_batches:
-            return
-        set_between_steps(loops, position)
+        write_place(trainer, place, checkpoint)
         # those of a checkpoint count until they are put back, at the first batch
         states = self.loaded["random_states"] if self.loaded else random_states(trainer)
         checkpoint[KEY] = {
-            "position": position,
-            "samples": samples_before(trainer, position),
+            "position": place.batch,
+            "samples": samples_before(trainer, place.batch),
             "random_states": states,
             "metrics": None if self.metrics is None else self.metrics.state(),
         }
@@ -97,31 +93,33 @@ class ExactResume(pl.Callback):
         if self.metrics is not None and self.loaded["metrics"]:
             self.metrics.restore(self.loaded["metrics"])
         if self.loaded["position"]:
-            loader: Any = trainer.train_dataloader
-            loader.batch_sampler.start_at(self._place(trainer, **self.loaded))
-        else:  # Lightning would take an epoch that has not begun for one to be finished
-            trainer.fit_loop.epoch_loop.restarting = False
+            self._start_at(trainer, self.loaded["position"], self.loaded.get("samples"))
+        else:
+            begin_epoch(trainer)
 
-    def _place(
-        self, trainer: pl.Trainer, position: int, samples: int | None = None, **_: Any
-    ) -> int:
-        """The batch of this epoch to go on with; another one where batches are others now."""
+    def _start_at(self, trainer: pl.Trainer, position: int, samples: int | None) -> None:
+        """Goes on in mid-epoch; at another batch where batches are others now."""
         loader: Any = trainer.train_dataloader
-        window, num_batches = trainer.accumulate_grad_batches, int(trainer.num_training_batches)
-        is_same = samples_before(trainer, position) == samples and position < num_batches
-        if samples is None or (is_same and position % window == 0):
-            return position
-        place = matching_position(loader.batch_sampler, samples, num_batches, window)
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        for counts in (progress.total, progress.current):
-            for name in ("ready", "started", "processed", "completed"):
-                setattr(counts, name, getattr(counts, name) + place - position)
-        twice = samples - loader.batch_sampler.samples_in(0, place)
-        trainer.print(
-            f"other batches than before: epoch {trainer.current_epoch + 1} goes on at batch "
-            f"{place + 1} of {num_batches}; {twice:,} samples come twice"
-        )
-        return place
+        if not hasattr(getattr(loader, "batch_sampler", None), "start_at"):
+            go_on_with(trainer, 0)
+            trainer.print(
+                "resuming inexactly: the batch_sampler of the training loader has no "
+                f"start_at(batch), so that epoch {trainer.current_epoch + 1} begins again"
+            )
+            return
+        sampler, batch, twice = loader.batch_sampler, position, 0
+        if samples is not None:
+            sampler.set_epoch(trainer.current_epoch)
+            num_batches, window = int(trainer.num_training_batches), trainer.accumulate_grad_batches
+            batch = matching_position(sampler, samples, num_batches, window)
+            twice = samples - sampler.samples_in(0, batch)
+        if batch != position or twice:
+            go_on_with(trainer, batch)
+            trainer.print(
+                f"other batches than before: epoch {trainer.current_epoch + 1} goes on at batch "
+                f"{batch + 1} of {num_batches}; {twice:,} samples come twice"
+            )
+        sampler.start_at(batch)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -133,9 +131,8 @@ class ExactResume(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.loaded is not None:  # else Lightning skips torch's plateau schedule in this epoch
-            # not by its property, which where steps are counted would set it, also on other loops
-            trainer.fit_loop._restarting = False
+        if self.loaded is not None:
+            forget_resuming(trainer)
             self.loaded = None
 
 
@@ -149,24 +146,6 @@ class TimeLimit(Timer):
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.time_remaining() is None else super().state_dict()
-
-
-def position_in_epoch(loops: dict[str, Any], is_stopping: bool = False) -> int | None:
-    """Batches of the current epoch that are done; None where a step or an epoch's end is going on.
-
-    Args:
-        loops: State of Lightning's fit loop.
-        is_stopping: Whether this is the last batch that is trained on, as far as is known.
-    """
-    epoch, batch = loops[EPOCHS]["current"], loops[BATCHES]["current"]
-    if epoch["started"] == epoch["processed"] == epoch["completed"]:
-        is_whole = loops[BATCHES]["is_last_batch"] or not batch["completed"]
-        return 0 if is_whole else None  # between two epochs, or cut within a step
-    if epoch["started"] == epoch["processed"]:  # at the end of an epoch, which may be cut short
-        return None if loops[BATCHES]["is_last_batch"] else batch["completed"]
-    is_before_batch = batch["ready"] - 1 == batch["started"] == batch["completed"]
-    is_after_last = is_stopping and batch["ready"] == batch["completed"]
-    return batch["completed"] if is_before_batch or is_after_last else None
 
 
 def samples_before(trainer: pl.Trainer, position: int) -> int | None:
@@ -185,30 +164,6 @@ def matching_position(
     starts = range(0, num_batches, window)
     later = bisect_right(starts, samples, key=lambda n: sampler.samples_in(0, n))
     return starts[max(0, later - 1)]
-
-
-def set_between_steps(loops: dict[str, Any], position: int) -> None:
-    """Rewrites counters of a state in which a batch or an epoch has been announced but not begun.
-
-    In mid-epoch, also where a limit has just ended training, they become what Lightning itself
-    saves at the end of a batch, which it completes when it resumes; at position 0 all epochs so
-    far are complete.
-    """
-    if position == 0:
-        for counts in loops[EPOCHS].values():
-            counts["ready"] = counts["started"]
-        return
-    batches, epochs = loops[BATCHES], loops[EPOCHS]
-    is_announced = batches["current"]["ready"] > batches["current"]["started"]
-    if is_announced or epochs["current"]["processed"] > epochs["current"]["completed"]:
-        # counted again when it resumes; not yet counted before a validation
-        loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
-    batches["is_last_batch"] = False
-    for counts in (batches["total"], batches["current"]):
-        counts["ready"] = counts["started"]
-        counts["completed"] -= 1
-    for counts in epochs.values():
-        counts["processed"] = counts["completed"]
 
 
 def rank_seed(seed: int, rank: int) -> int:

@@ -14,13 +14,18 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import pytorch_lightning as pl
 
+from callbacks.run_contract import Run
+
 DEFAULT = "default"
 QAT = "onnx-int8-qat"  # what qat asks for
 CALIBRATION_SAMPLES = 256  # 200 are needed; a few more so that every class is there
 MAX_SPLIT_BYTES = 256_000_000  # a stratified part of what is larger
-MAX_TIMEOUT = 1e6  # seconds, as export.py has it
 UNKNOWN = -1
 LOG = "export.log"
+
+
+# model, datamodule, formats, fail_if_slower -> what a user should know, or ValueError
+ExportCheck = Callable[[Any, Any, Any, str, bool], str | None]
 
 
 class SampleSource(Protocol):
@@ -35,10 +40,15 @@ class Export(pl.Callback):
     """Exports the best checkpoint in several formats and proves each.
 
     Args:
+        run: In whose folder samples, bundle and log go, and whose end stops a running export.
+        check: Called with model, description, datamodule, formats and `fail_if_slower`; raises
+            ValueError where they do not fit, and returns what a user should know beforehand.
+        script: The project's export.py.
+        allow_external_code: Passed on to the script.
         enabled: Whether to export at all.
         formats: Names divided by commas, or default, all, fp32, int8. A format that is given here
             by its name and fails makes the exit code 3; of a group what can be made here is made.
-        max_drop: Points of validation accuracy that INT8 may lose.
+        max_drop: Points of the main score on the validation data that INT8 may lose.
         max_drop_fp32: Likewise for float32 formats.
         min_agreement: Percent of validation samples on which INT8 must agree with the checkpoint.
         fail_if_slower: INT8 that is slower than FP32 in the same runtime, or not timed, fails.
@@ -51,6 +61,10 @@ class Export(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
+        check: ExportCheck,
+        script: Path,
+        allow_external_code: bool = False,
         enabled: bool = True,
         formats: str = DEFAULT,
         max_drop: Annotated[float, "0 <= x <= 100"] = 1.0,
@@ -62,14 +76,6 @@ class Export(pl.Callback):
         qat_epochs: Annotated[int, ">= 1"] = 3,
         timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
     ) -> None:
-        percents = {"max_drop": max_drop, "max_drop_fp32": max_drop_fp32,
-                    "min_agreement": min_agreement}  # fmt: skip
-        wrong = [f"--export.{name} {x:g}" for name, x in percents.items() if not 0 <= x <= 100]
-        if wrong or qat_epochs < 1 or not 1 <= timeout <= MAX_TIMEOUT:
-            raise ValueError(
-                f"--export: percents are 0 to 100, qat_epochs at least 1, timeout 1 to "
-                f"{MAX_TIMEOUT:g} seconds; got {', '.join(wrong) or (qat_epochs, timeout)}"
-            )
         if fail_if_slower and skip_timing:
             raise ValueError(
                 "--export.fail_if_slower needs the timing that --export.skip_timing leaves out"
@@ -79,34 +85,15 @@ class Export(pl.Callback):
         self.fail_if_slower = fail_if_slower
         self.skip_timing = skip_timing
         self.qat = qat
-        self.numbers = percents | {"qat_epochs": qat_epochs, "timeout": timeout}
-        self.run_folder: Path | None = None
-        self.check: Callable[[Any, Any, str, bool], str | None] | None = None
-        self.script: Path | None = None
-        self.allow_external_code = False
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log_path: Path | None = None
-
-    def bind(
-        self,
-        run_folder: Path | None,
-        check: Callable[[Any, Any, str, bool], str | None],
-        script: Path,
-        allow_external_code: bool = False,
-    ) -> None:
-        """Hands in what this package may not import.
-
-        Args:
-            run_folder: Where samples, bundle and log go.
-            check: Called with model, datamodule, formats and `fail_if_slower`; raises ValueError
-                where they do not fit, and returns what a user should know beforehand.
-            script: The project's export.py.
-            allow_external_code: Passed on to the script.
-        """
-        self.run_folder = run_folder
+        self.numbers = {"max_drop": max_drop, "max_drop_fp32": max_drop_fp32}
+        self.numbers |= {"min_agreement": min_agreement}
+        self.numbers |= {"qat_epochs": qat_epochs, "timeout": timeout}
+        self.run = run
         self.check = check
         self.script = script
         self.allow_external_code = allow_external_code
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log_path: Path | None = None
 
     def skip_reason(self, trainer: pl.Trainer) -> str | None:
         """Why nothing is exported, in words; None where something is."""
@@ -123,10 +110,11 @@ class Export(pl.Callback):
         reason = self.skip_reason(trainer)
         if reason is not None:
             trainer.print(reason)
-        elif self.check is not None:
+        else:
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            note = self.check(pl_module.model, data, formats, self.fail_if_slower)
+            how = formats, self.fail_if_slower
+            note = self.check(pl_module.model, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
 
@@ -140,12 +128,14 @@ class Export(pl.Callback):
         """
         if not trainer.is_global_zero or self.skip_reason(trainer) is not None:
             return
-        if checkpoint is None or self.run_folder is None:
+        folder = self.run.folder
+        if checkpoint is None or folder is None:
             print("no export: there is no checkpoint")
             return
         has_test = trainer.limit_test_batches != 0
-        write_samples(datamodule, self.run_folder / "samples", has_test)
-        self.log_path = self.run_folder / LOG
+        write_samples(datamodule, folder / "samples", has_test)
+        self.log_path = folder / LOG
+        self.run.at_end(self.stop)
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 self.command(Path(checkpoint)),
@@ -157,9 +147,8 @@ class Export(pl.Callback):
 
     def command(self, checkpoint: Path) -> list[str]:
         """The command line of export.py."""
-        assert self.script is not None, "bind() comes before start()"
         command = [sys.executable, str(self.script), "--ckpt", str(checkpoint)]
-        folder = self.run_folder
+        folder = self.run.folder
         command += ["--samples", f"{folder}/samples", "--output", f"{folder}/export"]
         for name, value in self.numbers.items():
             command += [f"--{name}", f"{value:g}"]
@@ -187,14 +176,8 @@ class Export(pl.Callback):
         print(self.log_path.read_text(encoding="utf-8", errors="replace"), end="", flush=True)
         return code
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """A run that breaks leaves no export behind it."""
-        self.stop()
-
     def stop(self) -> None:
-        """Ends an export that still runs."""
+        """Ends an export that still runs: a run that breaks leaves none behind it."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait()

@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
+from callbacks.run_contract import Run
+from preprocessing.inputs import values_of
+
 WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
 FAULTS = {  # measurements in a row that must show it, and a remedy
@@ -50,6 +53,8 @@ class GradientCheck(pl.Callback):
     """Stops before training at a wrong backward; reports unhealthy gradients during training.
 
     Args:
+        run: In whose folder gradients.csv is kept.
+        check_model: Compares a copy of a model with finite differences.
         enabled: Whether to check at all.
         before_fit: Whether to compare gradients with finite differences before training.
         every_n_steps: Optimizer steps between two measurements.
@@ -61,6 +66,8 @@ class GradientCheck(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
+        check_model: ModelCheck | None,
         enabled: bool = True,
         before_fit: bool = True,
         every_n_steps: Annotated[int, ">= 1"] = 50,
@@ -69,30 +76,20 @@ class GradientCheck(pl.Callback):
         exploding_norm: Annotated[float, "> 0"] = 1e3,
         dead_share: Annotated[float, "0 <= x <= 1"] = 0.5,
     ) -> None:
-        if every_n_steps < 1 or not 0 < tolerance < 1:
-            raise ValueError(
-                "--gradient_check needs every_n_steps >= 1 and tolerance between 0 and 1; "
-                f"got {every_n_steps}, {tolerance}"
-            )
         self.before_fit = before_fit
         self.every_n_steps = every_n_steps
         self.tolerance = tolerance
         self.vanishing_ratio = vanishing_ratio
         self.exploding_norm = exploding_norm
         self.dead_share = dead_share
-        self.folder: Path | None = None
-        self.check_model: ModelCheck | None = None
+        self.folder = run.folder
+        self.check_model = check_model
         self.measures = False
         self.optimizer_hooks: list[Any] = []
         self.activation_hooks: list[Any] = []  # only while a step is measured
         self.dead: dict[str, Tensor] = {}
         self.step: StepNorms | None = None
         self.streaks: dict[tuple[str, str], int] = {}
-
-    def bind(self, folder: Path | None, check_model: ModelCheck) -> None:
-        """Says where gradients.csv goes, and hands in the comparison with finite differences."""
-        self.folder = folder
-        self.check_model = check_model
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.before_fit and trainer.global_step == 0:
@@ -127,11 +124,11 @@ class GradientCheck(pl.Callback):
                     pl_module.print(f"gradient check: {line}")
             except Exception as error:
                 failure = error
-        told = trainer.strategy.broadcast(failure and str(failure))
+        message = trainer.strategy.broadcast(failure and str(failure))
         if failure is not None:
             raise failure
-        if told is not None:
-            raise ValueError(told)
+        if message is not None:
+            raise ValueError(message)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
@@ -265,7 +262,7 @@ def run_uncompiled(model: nn.Module, inputs: Any) -> None:
     """One forward pass for the hooks' sake; random state and buffers stay as they are."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     with isolate_rng(), torch.compiler.set_stance("force_eager"):
-        _ = model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+        _ = model(*values_of(inputs))
     for buffer, value in buffers:
         buffer.copy_(value)
 

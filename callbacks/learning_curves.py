@@ -8,6 +8,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from callbacks.run_contract import Run
+
 SPLITS = ("train/", "val/")
 
 
@@ -15,28 +17,33 @@ class LearningCurves(pl.Callback):
     """Writes learning_curves.png from metrics.csv.
 
     Args:
+        run: In whose folder it is kept; without one nothing is drawn.
         enabled: Whether to draw.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.folder: Path | None = None
+    def __init__(self, run: Run, enabled: bool = True) -> None:
+        self.folder = run.folder
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
-                monitored = getattr(pl_module, "monitored", ())  # a module of one's own has none
-                draw_learning_curves(metrics, self.folder / "learning_curves.png", monitored)
+                names = ["loss"]  # a module of one's own may log nothing else
+                if task := getattr(pl_module, "task", None):
+                    names.append(task.main_metric)
+                monitored = getattr(pl_module, "monitored", ())
+                names += ["lr", *(name.partition("/")[2] for name in monitored)]
+                draw_learning_curves(metrics, self.folder / "learning_curves.png", names)
 
 
-def draw_learning_curves(metrics: Path, path: Path, monitored: Sequence[str] = ()) -> None:
-    """Loss, accuracy, learning rate and what else is monitored, such as val/f1, by epoch."""
+def draw_learning_curves(metrics: Path, path: Path, names: Sequence[str]) -> None:
+    """Loss, main metric, learning rate and what else is monitored, such as val/f1, by epoch."""
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    names = dict.fromkeys(["loss", "accuracy", "lr", *(n.partition("/")[2] for n in monitored)])
+    names = list(dict.fromkeys(names))
     num_rows = math.ceil(len(names) / 3)
     figure = matplotlib.figure.Figure(figsize=(12, 3.6 * num_rows), layout="constrained")
     for index, name in enumerate(names):

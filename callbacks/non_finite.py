@@ -16,7 +16,17 @@ MAX_SKIPPED = 20  # steps that a gradient scaler may leave out in a row
 
 
 class NonFiniteError(RuntimeError):
-    """Training cannot go on: a loss, a gradient or a weight is NaN or infinite."""
+    """Training cannot go on: a loss, a gradient or a weight is NaN or infinite.
+
+    Args:
+        text: What happened.
+        between_steps: The last optimizer step after which all was well, and the first after which
+            it was not.
+    """
+
+    def __init__(self, text: str, between_steps: tuple[int, int]) -> None:
+        super().__init__(text)
+        self.between_steps = between_steps
 
 
 class NonFinite(pl.Callback):
@@ -28,11 +38,8 @@ class NonFinite(pl.Callback):
     """
 
     def __init__(self, enabled: bool = True, every_n_steps: Annotated[int, ">= 1"] = 50) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"--non_finite.every_n_steps must be at least 1, got {every_n_steps}")
         self.every_n_steps = every_n_steps
         self.good_step = 0
-        self.failed_between: tuple[int, int] | None = None  # optimizer steps: well, no longer
         self.peak_scale = self.last_scale = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -68,11 +75,11 @@ class NonFinite(pl.Callback):
         elif self.skips_too_often(trainer.scaler.get_scale()):
             is_fine, reason = False, f"the gradient scaler left out {MAX_SKIPPED} steps in a row"
         if trainer.strategy.reduce_boolean_decision(not is_fine, all=False):
-            self.failed_between = self.good_step, trainer.global_step
             raise NonFiniteError(
                 f"{reason} in epoch {trainer.current_epoch}, between steps {self.good_step} and "
                 f"{trainer.global_step}; checkpoints written before are kept. Try a lower "
-                f"--optimizer.lr or --gradient_clip_val 1.0{safer_precision(trainer.precision)}"
+                f"--optimizer.lr or --gradient_clip_val 1.0{safer_precision(trainer.precision)}",
+                (self.good_step, trainer.global_step),
             )
         self.good_step = trainer.global_step
 

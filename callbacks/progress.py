@@ -15,14 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from torch import Tensor
 
+from tasks.base import Task
+
 REDRAW_SECONDS = 0.2
-SHOWN = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "lr")
 
 
 @runtime_checkable
 class Monitored(Protocol):
-    """A module that knows which of its metrics decide something; they are shown as well."""
+    """A module that knows which of its metrics decide something; those are shown."""
 
+    task: Task
     monitored: list[str]
 
 
@@ -67,9 +69,15 @@ class EpochProgress(ProgressBar):
         values = trainer.callback_metrics.items()  # those of the last validation stay in it
         stale = () if self.is_validated else ("val/",)
         metrics = {name: float(value) for name, value in values if not name.startswith(stale)}
-        others = pl_module.monitored if isinstance(pl_module, Monitored) else []
-        epoch = trainer.current_epoch + 1
-        self.print(epoch_line(epoch, trainer.max_epochs, metrics, seconds, others))
+        shown = ["loss"]
+        monitored: list[str] = []
+        if isinstance(pl_module, Monitored):
+            shown, monitored = ["loss", pl_module.task.main_metric], pl_module.monitored
+        names = [f"{split}/{name}" for split in ("train", "val") for name in shown]
+        names += [*monitored, "lr"]
+        self.print(
+            epoch_line(trainer.current_epoch + 1, trainer.max_epochs, metrics, seconds, names)
+        )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
@@ -131,12 +139,12 @@ def epoch_line(
     max_epochs: int | None,
     metrics: dict[str, float],
     seconds: float,
-    others: Sequence[str] = (),
+    names: Sequence[str],
 ) -> str:
-    """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of what was logged."""
+    """`epoch 3/15  train/loss 0.0812 … 2.1 s`, of those names that were logged."""
     total = f"/{max_epochs}" if max_epochs and max_epochs > 0 else ""
     parts = [f"epoch {epoch}{total}"]
-    for name in dict.fromkeys([*SHOWN[:-1], *others, SHOWN[-1]]):
+    for name in dict.fromkeys(names):
         if name in metrics:
             value = metrics[name]
             parts.append(f"{name} {value:.2e}" if name == "lr" else f"{name} {value:.4f}")

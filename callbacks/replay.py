@@ -9,6 +9,8 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from preprocessing.inputs import values_of
+
 # network, network -> loss; returns a finding with `rows`, or None
 Find = Callable[[nn.Module, Callable[[nn.Module], Any]], Any]
 
@@ -43,8 +45,7 @@ class Replay(pl.Callback):
 
         def loss_of(network: nn.Module) -> Any:
             with trainer.precision_plugin.train_step_context():
-                is_many = isinstance(inputs, (tuple, list))
-                logits = network(*inputs) if is_many else network(inputs)
+                logits = network(*values_of(inputs))
                 return pl_module.criterion(logits, targets).mean()
 
         finding = self.find(pl_module.model, loss_of)

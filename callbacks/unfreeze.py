@@ -19,14 +19,9 @@ class Unfreeze(Callback):
     Args:
         enabled: Whether to freeze at all.
         epoch: The first epoch in which everything learns.
-
-    Raises:
-        ValueError: An epoch below 1.
     """
 
     def __init__(self, enabled: bool = False, epoch: Annotated[int, ">= 1"] = 1) -> None:
-        if epoch < 1:
-            raise ValueError(f"--unfreeze.epoch must be at least 1, got {epoch}")
         self.epoch = epoch
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

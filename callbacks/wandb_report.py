@@ -6,6 +6,7 @@ Without a key the run is kept offline; nothing ever waits for a login.
 import json
 import netrc
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlparse
@@ -15,8 +16,10 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
+from callbacks.run_contract import Run
+from tasks.base import Task
+
 MAX_TABLE_ROWS = 1000
-MAX_MATRIX_CLASSES = 100  # of more, only mistakes are listed
 MAX_SAMPLES = 100
 
 
@@ -24,6 +27,7 @@ class WandbReport(pl.Callback):
     """What Lightning's logger does not do; idle unless `--logger wandb`.
 
     Args:
+        run: Whose folder is logged.
         enabled: Whether to add anything to the logger's curves.
         project: Project of the run.
         log_samples: Also upload pictures of test samples. Off, so that no data leaves the machine
@@ -34,6 +38,7 @@ class WandbReport(pl.Callback):
 
     def __init__(
         self,
+        run: Run,
         enabled: bool = True,
         project: str = "lightning-foundry",
         log_samples: bool = False,
@@ -44,18 +49,18 @@ class WandbReport(pl.Callback):
         self.log_bundle = log_bundle
         self.uploads_bundle = log_bundle == "on"
         self.rows: list[list[Any]] = []
-        self.folder: Path | None = None
+        self.folder = run.folder
         self.run: Any = None
 
     def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
-        self.uploads_bundle = self.wants_bundle(pl_module.description["kind"])
+        self.uploads_bundle = self.wants_bundle(pl_module.description["files"])
 
-    def wants_bundle(self, kind: str) -> bool:
-        """Whether the bundle of a model of "image" or "text" is uploaded."""
-        return self.log_bundle == "on" or (self.log_bundle == "auto" and kind == "image")
+    def wants_bundle(self, files: Mapping[str, str] | None) -> bool:
+        """Whether the bundle is uploaded, which brings these files made of the training data."""
+        return self.log_bundle == "on" or (self.log_bundle == "auto" and not files)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """What will leave the machine is said while it can still be changed."""
@@ -74,25 +79,26 @@ class WandbReport(pl.Callback):
     ) -> None:
         if self.run is None or len(self.rows) >= MAX_TABLE_ROWS:
             return
-        inputs, targets = batch
-        self.rows += self.prediction_rows(outputs, targets, inputs, pl_module.class_names)
+        self.rows += self.prediction_rows(outputs, batch[0], pl_module.task)
 
     def prediction_rows(
-        self, logits: Tensor, targets: Tensor, inputs: Any, class_names: list[str]
+        self, outcomes: Mapping[str, Tensor], inputs: Any, task: Task
     ) -> list[list[Any]]:
-        """A row a sample: true class, predicted class, its probability and, if asked, a picture."""
-        probabilities, predictions = logits.float().softmax(dim=1).max(dim=1)
-        columns = (targets.tolist(), predictions.tolist(), probabilities.tolist())
-        rows: list[list[Any]] = [
-            [class_names[target], class_names[prediction], round(probability, 6)]
-            for target, prediction, probability in zip(*columns, strict=True)
-        ]
+        """A row a sample as the task has it and, if asked, with a picture.
+
+        Args:
+            outcomes: Tensors [N] by the names of the task's row.
+            inputs: Of the batch.
+        """
+        columns = {name: outcomes[name].cpu().numpy() for name in task.row.names or ()}
+        rows = task.prediction_rows(columns)
         if self.log_samples:
             import wandb
 
+            images: Any = inputs.get("images") if isinstance(inputs, Mapping) else inputs
             for index, row in enumerate(rows):
-                shows = isinstance(inputs, Tensor) and len(self.rows) + index < MAX_SAMPLES
-                picture = inputs[index].cpu().permute(1, 2, 0).numpy() if shows else None
+                shows = isinstance(images, Tensor) and len(self.rows) + index < MAX_SAMPLES
+                picture = images[index].cpu().permute(1, 2, 0).numpy() if shows else None
                 row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
         return rows
 
@@ -101,22 +107,16 @@ class WandbReport(pl.Callback):
             return
         import wandb
 
-        outcomes = pl_module.reports["test"].outcomes
-        columns: list[str | int] = ["true", "predicted", "probability"]
-        columns += ["sample"] if self.log_samples else []
-        predictions = wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])
-        names = pl_module.class_names
-        if len(names) <= MAX_MATRIX_CLASSES:
-            columns = ["true class", *names]
-            counts = [[n, *r] for n, r in zip(names, outcomes.confusion().tolist(), strict=True)]
-        else:
-            columns = ["true class", "predicted class", "samples"]
-            counts = [[names[t], names[p], n] for t, p, n in outcomes.confused(MAX_TABLE_ROWS)]
-        confusion = wandb.Table(columns=columns, data=counts)
-        self.run.log({"test/predictions": predictions, "test/confusion_matrix": confusion})
-        picture = self.folder / "confusion_matrix.png" if self.folder else None
-        if picture is not None and picture.is_file():
-            self.run.log({"test/confusion_matrix_picture": wandb.Image(str(picture))})
+        task, outcomes = pl_module.task, pl_module.reports["test"].outcomes
+        columns = [*task.prediction_columns, *(["sample"] if self.log_samples else [])]
+        tables = {"predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])}
+        for name, table in task.tables(outcomes).items():
+            tables[name] = wandb.Table(columns=table.columns, data=table.rows)
+        self.run.log({f"test/{name}": table for name, table in tables.items()})
+        for name in tables:
+            picture = self.folder / f"{name}.png" if self.folder else None
+            if picture is not None and picture.is_file():
+                self.run.log({f"test/{name}_picture": wandb.Image(str(picture))})
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
         code = exception.code if isinstance(exception, SystemExit) else 1

@@ -161,18 +161,6 @@ def check_master_port() -> list[str]:
     return []
 
 
-def ignore_stray_slurm() -> str | None:
-    """Inside an allocation but not started by srun, a process is an ordinary one.
-
-    Lightning takes any process with SLURM_NTASKS for a SLURM task
-    (Lightning-AI/pytorch-lightning#12774); its documented way out is the job name.
-    """
-    if "SLURM_NTASKS" in os.environ and "SLURM_PROCID" not in os.environ:
-        os.environ["SLURM_JOB_NAME"] = "interactive"
-        return "SLURM variables are set, but this was not started by srun: running as one process"
-    return None
-
-
 def set_matmul_precision(configuration: dict[str, Any]) -> str | None:
     """Applies --float32_matmul_precision; says where its default leaves tensor cores unused."""
     wanted, precision = configuration["float32_matmul_precision"], configuration["precision"]

@@ -1,20 +1,19 @@
 """Which classes a run is made of: by name, and which flags their constructors give."""
 
-import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 from torch import nn
 
-from callbacks import CALLBACKS
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS, all_flags
-from cli.parsing import ClassGroup, Setting, build_parser, known_types, last_value
+from cli.parsing import ClassGroup, build_parser, known_types
 from cli.problems import did_you_mean
-from cli.yaml_settings import texts_of
+from cli.settings import Setting, last_value, texts_of
 from datamodules import DATAMODULES
 from lightning_modules.deployed import network_class, resolve_class
 from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional
@@ -55,21 +54,6 @@ def default_experiment(data: str, model: str) -> str:
     return "-".join(name.rpartition(".")[2] for name in (data, model))
 
 
-def preprocessing_of_weights(
-    settings: Sequence[Setting], groups: Sequence[ClassGroup]
-) -> list[Setting]:
-    """Pretrained torchvision weights also say how to prepare pictures, unless that was given."""
-    weights = last_value(settings, "model.weights") or ""
-    is_given = any(setting.name == "data.weights" for setting in settings)
-    takes_them = any(
-        group.key == "data" and "weights" in inspect.signature(group.callable).parameters
-        for group in groups
-    )
-    if "_Weights." not in weights or is_given or not takes_them:
-        return []
-    return [Setting("data.weights", weights, "")]
-
-
 def without_others(
     settings: Sequence[Setting], groups: Sequence[ClassGroup]
 ) -> tuple[list[Setting], list[str]]:
@@ -93,7 +77,7 @@ def without_others(
                 continue
             own_name = Setting(f"{key}.name", own, source)
             permission = [s for s in settings if s.name == "allow_external_code"]
-            own_groups = [g for g in class_groups([*permission, own_name])[0] if g.key == key]
+            own_groups = [g for g in class_groups([*permission, own_name], {})[0] if g.key == key]
             known = known_types(build_parser(own_groups, DEFAULTS))
             others = [s for s in foreign if s.source == source and s.name in known]
             kept = [s for s in kept if s not in others]
@@ -120,15 +104,22 @@ def meant_by(key: str, name: str) -> str:
     return ""
 
 
-def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[str]]:
-    """The classes whose constructors give flags, and what is wrong with the chosen names."""
+def class_groups(
+    settings: Sequence[Setting], table: Mapping[str, Callable[..., Any]]
+) -> tuple[list[ClassGroup], list[str]]:
+    """The classes whose constructors give flags, and what is wrong with the chosen names.
+
+    Args:
+        settings: What was given.
+        table: The callbacks that have flags.
+    """
     external = last_value(settings, "allow_external_code") == "true"
     found, problems = {}, []
-    for key, table in TABLES.items():
+    for key, names in TABLES.items():
         name = last_value(settings, f"{key}.name") or DEFAULTS[key]
-        if name not in table and ("." not in name or "/" in name):
-            near = meant_by(key, name) or did_you_mean(name, table)
-            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(table)})")
+        if name not in names and ("." not in name or "/" in name):
+            near = meant_by(key, name) or did_you_mean(name, names)
+            problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(names)})")
             continue
         try:
             found[key] = FIND[key](name, external)
@@ -140,8 +131,8 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
         title, skip = f"{key.title()} {name} (--{key} NAME)", frozenset({"seed"})
         others: tuple[str, ...] = ()
         if key == "model":
-            is_image = getattr(found.get("data"), "kind", "image") == "image"
-            skip, others = network_flags(chosen, is_image, settings, name)
+            determined = getattr(found.get("data"), "determines", NAMES)
+            skip, others = network_flags(chosen, determined, settings, name)
         if key == "loss":
             skip = FROM_DATA if isinstance(chosen, type) else positional(chosen)
         groups.append(ClassGroup(key, title, chosen, skip, tuple(TABLES[key]), others))
@@ -149,10 +140,14 @@ def class_groups(settings: Sequence[Setting]) -> tuple[list[ClassGroup], list[st
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
         ClassGroup("schedule", "Schedule", Schedule, frozenset({"optimizer", "total_steps"})),
     ]
-    for key, path in CALLBACKS.items():
-        title = f"Callback {key.replace('_', ' ')}"
-        groups.append(ClassGroup(key, title, resolve_class(path), frozenset()))
-    own, wrong = own_callback_groups(own_callbacks(last_value(settings, "callbacks")), external)
+    for key, make in table.items():
+        title, given = f"Callback {key.replace('_', ' ')}", {"run", *all_flags()}
+        made: Any = make
+        if isinstance(make, partial):
+            made, given = make.func, given | make.keywords.keys()
+        groups.append(ClassGroup(key, title, made, frozenset(given)))
+    named = own_callbacks(last_value(settings, "callbacks"))
+    own, wrong = own_callback_groups(named, external, table)
     return groups + own, problems + wrong
 
 
@@ -164,11 +159,11 @@ def own_callbacks(paths: str | Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def own_callback_groups(
-    named: Sequence[tuple[str, str]], external: bool
+    named: Sequence[tuple[str, str]], external: bool, others: Collection[str]
 ) -> tuple[list[ClassGroup], list[str]]:
     """The flags of the user's own callbacks, and what is wrong with them."""
     groups, problems = [], []
-    taken = {*CALLBACKS, *NAMED_GROUPS, *all_flags()}
+    taken = {*others, *NAMED_GROUPS, *all_flags()}
     for key, path in named:
         try:
             found = resolve_class(path, external)
@@ -189,11 +184,14 @@ def own_callback_groups(
 
 
 def network_flags(
-    network: Callable[..., nn.Module], is_image: bool, settings: Sequence[Setting], name: str
+    network: Callable[..., nn.Module],
+    determined: Collection[str],
+    settings: Sequence[Setting],
+    name: str,
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """What of a network's arguments is no flag, and what was given for its `**kwargs`."""
     signature = signature_of(network)
-    skip = names_from_data(signature, is_image)
+    skip = names_from_data(signature, determined)
     if not signature.is_open:
         return skip, ()
     of_data = {f"model.{alias}" for aliases in NAMES.values() for alias in aliases}

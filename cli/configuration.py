@@ -6,8 +6,9 @@ there are.
 
 import copy
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +17,46 @@ import torch
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from callbacks import CALLBACKS
 from cli.adaptations import adapt, check_strategy_of_frozen, num_processes
+from cli.building import CallbackTable, build_callbacks, build_data, callbacks_of
 from cli.checks import check_machine
 from cli.chosen_classes import (
     DEFAULTS,
     class_groups,
     default_experiment,
     own_callbacks,
-    preprocessing_of_weights,
     show_names,
     without_others,
 )
-from cli.given_flags import check_bare, check_purpose, joined
+from cli.data_defaults import data_defaults
+from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
 from cli.parsing import (
     Configuration,
-    Setting,
     build_parser,
     help_text,
     join,
     judge,
-    last_value,
-    read_arguments,
-    read_file,
-    settings_of,
     to_yaml,
     trainer_arguments,
 )
 from cli.problems import UsageError
-from cli.resume import (
-    missing_data,
-    newest_checkpoint,
-    slurm_job,
-    unchangeable,
-    wanted_settings,
-    whole_checkpoint,
+from cli.ranks import say
+from cli.resume import missing_data, unchangeable
+from cli.run import Run
+from cli.settings import (
+    Setting,
+    check_given,
+    joined,
+    last_value,
+    overridden,
+    read_arguments,
+    read_files,
+    settings_of,
 )
-from cli.run_folder import is_rank_zero
 from cli.settings_together import check_recorded, check_together
-from datamodules import DATAMODULES
-from datamodules.image_datamodule import ImageDataModule
+from cli.slurm import ignore_stray_slurm, slurm_job
 from datamodules.samplers import per_rank_batch_size
-from lightning_modules.deployed import read_checkpoint, resolve, resolve_class
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
@@ -67,18 +66,23 @@ QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": 
          "max_time": None, "val_check_interval": None}  # fmt: skip
 
 
-def configure(argv: Sequence[str]) -> Configuration:
+def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     """Flags, over a YAML file, over the configuration of a checkpoint that is resumed or tested.
+
+    Args:
+        argv: The command line.
+        table: The callbacks that have flags.
 
     Raises:
         UsageError: Everything that is wrong, at once.
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
+    stray_slurm = ignore_stray_slurm()
     given = joined(read_arguments(argv), "callbacks")
-    check_bare(given)
+    check_given(given)
     given = [*read_files(given), *given]
     show_names(given)
-    check_purpose(given)
+    check_given(given)
     checkpoint = last_value(given, "test_only") or last_value(given, "replay")
     checkpoint = checkpoint or resumed_checkpoint(given)
     settings = given
@@ -87,9 +91,8 @@ def configure(argv: Sequence[str]) -> Configuration:
         if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
             raise UsageError(refused)
         settings = settings_of(stored, str(checkpoint)) + given
-    groups, problems = class_groups(settings)
+    groups, problems = class_groups(settings, table)
     settings, notes = without_others(settings, groups)
-    settings += preprocessing_of_weights(settings, groups)
     parser = build_parser(groups, DEFAULTS)
     if last_value(settings, "help"):
         print(help_text(parser), end="")
@@ -102,8 +105,16 @@ def configure(argv: Sequence[str]) -> Configuration:
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
     configuration = join(parser, found.fine)
+    if not checkpoint and not problems:
+        network = next((group.callable for group in groups if group.key == "model"), None)
+        asked, lines = data_defaults(network, configuration, {s.name for s in settings})
+        if (further := judge(parser, asked)).wrong:
+            raise UsageError(further.wrong)
+        problems += further.outside
+        notes += lines
+        configuration = join(parser, found.fine + further.fine)
     machine = check_machine(configuration)
-    values = [] if problems else check_values(configuration, with_trainer=not machine)
+    values = [] if problems else check_values(configuration, table, with_trainer=not machine)
     problems += [*found.outside, *machine, *values]
     if problems:
         raise UsageError(problems)
@@ -115,27 +126,8 @@ def configure(argv: Sequence[str]) -> Configuration:
     if configuration["print_config"]:
         print(*(f"# {note}\n" for note in notes), to_yaml(configuration), sep="", end="")
         raise SystemExit(0)
-    if is_rank_zero():
-        print(*(f"{note}\n" for note in notes), sep="", end="")
+    say(*notes, stray_slurm, *overridden(argv))
     return configuration
-
-
-def read_files(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings of all files that --config names, in their order.
-
-    Raises:
-        UsageError: What is wrong with any of them.
-    """
-    found, problems = [], []
-    for setting in settings:
-        if setting.name == "config":
-            try:
-                found += read_file(setting.value)
-            except UsageError as error:
-                problems += error.problems
-    if problems:
-        raise UsageError(problems)
-    return found
 
 
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
@@ -158,12 +150,13 @@ def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
     if wanted is None or not Path(wanted).is_file():
         return wanted
     checkpoint, notes = whole_checkpoint(Path(wanted))
-    if is_rank_zero():
-        print(*(f"{note}\n" for note in notes), sep="", end="")
+    say(*notes)
     return str(checkpoint)
 
 
-def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
+def check_values(
+    configuration: Configuration, table: CallbackTable, with_trainer: bool
+) -> list[str]:
     """Tries every constructor that checks its values and needs no data."""
     trial = copy.deepcopy(configuration)
     if with_trainer:
@@ -173,14 +166,14 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
     attempts: list[Callable[[], Any]] = [
         lambda: build_optimizer(dummy, False, **trial["optimizer"]),
         lambda: Schedule(optimizer, 100, **trial["schedule"]),
-        lambda: build_callbacks(trial),
-        lambda: check_interval(trial["checkpoint_every"]),
-        lambda: check_together(trial),
+        *(partial(callbacks_of, trial, {key: table[key]}, Run()) for key in table),
+        lambda: build_callbacks(trial, {}, Run()),
+        lambda: check_together(trial, table),
         lambda: check_recorded(trial),
         lambda: build_data(trial),
         lambda: check_batch_size(trial),
         lambda: check_strategy_of_frozen(trial),
-        lambda: check_export_formats(trial),
+        lambda: check_export_formats(trial, table),
     ]
     if with_trainer:
         attempts.append(lambda: pl.Trainer(**trainer_arguments(trial) | QUIET))
@@ -195,15 +188,9 @@ def check_values(configuration: Configuration, with_trainer: bool) -> list[str]:
     return problems
 
 
-def check_interval(text: str) -> None:
-    """The time between checkpoints, unless the callback that writes them was deleted."""
-    if "checkpoint" in CALLBACKS:
-        resolve_class(CALLBACKS["checkpoint"])().bind(None, None, text)
-
-
-def check_export_formats(configuration: Configuration) -> None:
+def check_export_formats(configuration: Configuration, table: CallbackTable) -> None:
     """The names of formats, unless the callback that exports was deleted or is off."""
-    if "export" not in CALLBACKS or not configuration["export"]["enabled"]:
+    if "export" not in table or not configuration["export"]["enabled"]:
         return
     from exporters.format_choice import check_speed_limit, choose
 
@@ -217,35 +204,3 @@ def check_export_formats(configuration: Configuration) -> None:
 def check_batch_size(configuration: Configuration) -> None:
     if size := configuration["data"].get("batch_size"):
         per_rank_batch_size(size, num_processes(configuration))
-
-
-def build_data(configuration: Configuration) -> Any:
-    """The datamodule; nothing is loaded yet."""
-    arguments = dict(configuration["data"])
-    name = arguments.pop("name")
-    external = configuration["allow_external_code"]
-    data_class = resolve_class(DATAMODULES.get(name, name), external)
-    data: Any = data_class(**arguments, seed=configuration["seed"])
-    if isinstance(data, ImageDataModule) and data.transform is not None:
-        try:
-            transform = resolve(data.transform, external)
-            data.use_transform(transform() if isinstance(transform, type) else transform)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"--data.transform {data.transform}: {error}") from error
-    return data
-
-
-def build_callbacks(
-    configuration: Configuration, names: Collection[str] | None = None
-) -> dict[str, Any]:
-    """The enabled callbacks by name, the user's own last; or some of ours and all of these."""
-    own, external = (
-        dict(own_callbacks(configuration["callbacks"])),
-        configuration["allow_external_code"],
-    )
-    paths = {key: path for key, path in CALLBACKS.items() if names is None or key in names}
-    return {
-        key: resolve_class(path, external and key in own)(**configuration.get(key, {}))
-        for key, path in (paths | own).items()
-        if configuration.get(key, {}).get("enabled", True)
-    }

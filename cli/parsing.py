@@ -10,7 +10,6 @@ from argparse import ArgumentError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,26 +18,9 @@ from jsonargparse import ArgumentParser
 from cli.flags import ELSEWHERE, FLAGS, all_flags, plain_name
 from cli.problems import UsageError, did_you_mean, type_text
 from cli.ranges import fits, names_in, ranges, without_ranges
-from cli.yaml_settings import NotSettings, as_text, entries_of, faults
+from cli.settings import Setting, as_text
 
 Configuration = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One `name=value`, and where it was written."""
-
-    name: str
-    value: str
-    source: str
-    is_bare: bool = False  # given without a value, which then is true
-
-    @property
-    def argument(self) -> str:
-        return f"--{self.name}={self.value}"
-
-    def problem(self, text: str) -> str:
-        return f"{self.source}: {text}" if self.source else text
 
 
 @dataclass(frozen=True)
@@ -51,81 +33,6 @@ class ClassGroup:
     skip: frozenset[str]
     names: tuple[str, ...] = ()  # what else could be chosen in its place
     others: tuple[str, ...] = ()  # given for its **kwargs, of which nothing says what they hold
-
-
-def read_arguments(argv: Sequence[str]) -> list[Setting]:
-    """Turns an argument list into settings; `--flag` without a value means true.
-
-    Raises:
-        UsageError: Words that belong to no flag.
-    """
-    settings, problems, position = [], [], 0
-    while position < len(argv):
-        word = "--help" if argv[position] == "-h" else argv[position]
-        position += 1
-        if not word.startswith("--") or word == "--":
-            problems.append(f"unexpected argument {word!r}: settings are given as --name value")
-            continue
-        name, equals, value = word[2:].partition("=")
-        is_bare = not equals
-        if is_bare:
-            value = "true"
-            if position < len(argv) and not argv[position].startswith("--"):
-                value, is_bare = argv[position], False
-                position += 1
-        settings.append(Setting(plain_name(name), value, "", is_bare))
-    if problems:
-        raise UsageError(problems)
-    return settings
-
-
-def read_file(path: str) -> list[Setting]:
-    """Settings of a YAML file, nested or dotted.
-
-    Raises:
-        UsageError: The file is missing, is not YAML, is no mapping, or says something twice.
-    """
-    try:
-        entries = entries_of(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UsageError([f"--config {path}: {reason}{near_file(path)}"]) from error
-    except NotSettings as error:
-        raise UsageError([f"--config {path}: {error}"]) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
-        raise UsageError([f"--config {path}: not valid YAML{line}"]) from error
-    if problems := faults(entries):
-        raise UsageError([f"--config {path}: {problem}" for problem in problems])
-    return [Setting(plain_name(e.name), e.text, path) for e in entries if e.text is not None]
-
-
-def near_file(path: str) -> str:
-    """A configuration of the project that may have been meant by its bare name."""
-    shipped = Path("configs", Path(path).name).with_suffix(".yaml")
-    return f"; did you mean {shipped}?" if shipped.is_file() and shipped != Path(path) else ""
-
-
-def settings_of(content: Mapping[str, Any], source: str) -> list[Setting]:
-    """Flattens a checkpoint's values into settings; none may allow itself to run other code."""
-    found = [Setting(plain_name(n), as_text(v), source) for n, v in flatten(content).items()]
-    return [setting for setting in found if setting.name != "allow_external_code"]
-
-
-def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted name."""
-    found: dict[str, Any] = {}
-    for name, value in content.items():
-        is_group = isinstance(value, Mapping)
-        found |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
-    return found
-
-
-def last_value(settings: Sequence[Setting], name: str, default: str | None = None) -> str | None:
-    """What the last setting of that name says; null is as good as none."""
-    values = [setting.value for setting in settings if setting.name == name]
-    return values[-1] if values and values[-1] != "null" else default
 
 
 def build_parser(groups: Sequence[ClassGroup], defaults: Mapping[str, str]) -> ArgumentParser:
@@ -224,13 +131,18 @@ def nearest(name: str, types: Collection[str]) -> str:
     """What may have been meant by an unknown name."""
     if name in ELSEWHERE and {ELSEWHERE[name], plain_name(ELSEWHERE[name])} & set(types):
         return f"; did you mean --{ELSEWHERE[name]}?"
-    if inside := [f"--{known}" for known in types if known.startswith(f"{name}.")]:
-        return f"; it is a group: {', '.join(inside)}"
+    if members := members_of(name, types):
+        return f"; it is a group: {members}"
     if near := did_you_mean(name, types, cutoff=0.75):
         return near.replace("mean ", "mean --")
-    group = name.partition(".")[0] + "."
-    inside = [f"--{known}" for known in types if "." in name and known.startswith(group)]
-    return f"; there are {', '.join(inside)}" if inside else ""
+    group, dot, _ = name.partition(".")
+    members = members_of(group, types) if dot else ""
+    return f"; there are {members}" if members else ""
+
+
+def members_of(group: str, types: Collection[str]) -> str:
+    """All flags of a group."""
+    return ", ".join(f"--{known}" for known in types if known.startswith(f"{group}."))
 
 
 def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:

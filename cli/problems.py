@@ -4,7 +4,6 @@ import difflib
 import errno
 import linecache
 import os
-import sys
 import sysconfig
 import traceback
 import types
@@ -60,12 +59,15 @@ def type_text(hint: Any) -> str:
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def tell(error: BaseException, with_trace: bool) -> None:
-    """Prints an expected error, a line a problem; before it where it was raised, if asked for."""
-    if with_trace:
-        traceback.print_exception(error)
+def report_of(error: BaseException, with_trace: bool = False) -> str:
+    """An expected error, a line a problem; before it where it was raised, if asked for.
+
+    Of any other error its trace alone.
+    """
+    is_expected = is_message(error)
+    trace = traceback.format_exception(error) if with_trace or not is_expected else []
     problems = error.problems if isinstance(error, UsageError) else [text_of(error)]
-    print(*(f"error: {problem}" for problem in problems), sep="\n", file=sys.stderr)
+    return "".join([*trace, *(f"error: {problem}\n" for problem in problems if is_expected)])
 
 
 def text_of(error: BaseException) -> str:
@@ -78,18 +80,21 @@ def text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def bad_arguments() -> Iterator[None]:
+def bad_arguments(*others: type[Exception]) -> Iterator[None]:
     """What a constructor refuses on purpose is a bad argument, also where it took the data to see.
+
+    Args:
+        others: Kinds of errors that are taken for one beside ValueError.
 
     Raises:
         UsageError: In its place.
     """
     try:
         yield
-    except ValueError as error:
-        if not is_message(error):
+    except Exception as error:
+        if not isinstance(error, (ValueError, *others)) or not is_message(error):
             raise
-        raise UsageError([str(error)]) from error
+        raise UsageError([text_of(error)]) from error
 
 
 def is_message(error: BaseException) -> bool:

@@ -5,13 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from cli.parsing import Configuration, recorded
 from exporters.machine import library_versions as installed
+from lightning_modules.checkpoint import read_checkpoint
 
 PROJECT = Path(__file__).resolve().parents[1]
 PATHS = ("root", "cache_dir", "vocab", "vectors", "tokenizer")  # settings of data
 TOKENIZERS = ("auto", "basic_english", "char", "bpe")
+
+
+def provenance(configuration: Configuration) -> dict[str, Any]:
+    """What a checkpoint says of where it comes from."""
+    return {
+        "versions": library_versions(),
+        "git_commit": git_commit(),
+        "config": findable(recorded(configuration)),
+    }
 
 
 def library_versions() -> dict[str, str]:
@@ -39,8 +48,7 @@ def tested_line(
     what = f"{' and '.join(done) or 'neither tested nor exported'}: "
     if path is None:
         return what + "the weights as they are, there is no checkpoint"
-    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    description = content["description"]
+    description = read_checkpoint(path)["description"]
     score = description["scores"].get(monitor)
     place = f"epoch {description['epoch'] + 1}, step {description['global_step']}"
     found = f"{monitor} {score:.4f}" if score is not None else f"without {monitor}"

@@ -23,7 +23,7 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a value of the right type lies in the range of one of the hint's alternatives."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return fits(value, arguments[0]) and all(is_inside(value, text) for text in arguments[1:])
+        return fits(value, arguments[0]) and all(lies_in(value, text) for text in arguments[1:])
     if is_union(hint):
         return any(fits(value, part) for part in arguments)
     if isinstance(origin, type):
@@ -41,7 +41,7 @@ def fits(value: Any, hint: Any) -> bool:
     return hint not in (bool, str, type(None)) or isinstance(value, hint)
 
 
-def is_inside(value: Any, text: str) -> bool:
+def lies_in(value: Any, text: str) -> bool:
     """Whether a number lies in a range such as ">= 1" or "0 < x <= 1".
 
     Raises:

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from callbacks.exact_resume import KEY, CountsSamples, matching_position
 from lightning_modules.run_length import remaining_steps
-from lightning_modules.schedules import PROGRESS, Schedule
+from lightning_modules.schedules import Schedule
 
 
 def resumed_rate(
@@ -26,35 +25,36 @@ def resumed_rate(
         loader: Its training batches.
 
     Returns:
-        None where the checkpoint was not taken between two steps, or its schedule is not ours.
+        None where the checkpoint was not taken between two steps, its schedule is not ours, or a
+        length is not known.
     """
     place, states = checkpoint.get(KEY), checkpoint["lr_schedulers"]
-    if place is None or len(states) != 1 or not set(PROGRESS) <= set(states[0]):
+    if place is None or len(states) != 1 or not Schedule.wrote(states[0]):
         return None
+    window, limits = config["accumulate_grad_batches"], (config["max_epochs"], config["max_steps"])
     try:
         batches = num_batches(len(loader), config)
-    except TypeError:  # a fork's own loader, which does not know
+    except TypeError:  # a fork's own loader
         return None
-    window = config["accumulate_grad_batches"]
-    epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["completed"]
     position, sampler = place["position"], getattr(loader, "batch_sampler", None)
     if position and isinstance(sampler, CountsSamples) and place.get("samples") is not None:
-        sampler.set_epoch(epochs)
+        sampler.set_epoch(checkpoint["epoch"])
         position = matching_position(sampler, place["samples"], batches, window)
-    limits = config["max_epochs"], config["max_steps"]
-    per_epoch, of_epoch = math.ceil(batches / window), math.ceil(position / window)
+    per_epoch, done = (
+        math.ceil(batches / window),
+        (checkpoint["epoch"], math.ceil(position / window)),
+    )
     total = remaining_steps(limits, per_epoch)
-    left = remaining_steps(limits, per_epoch, epochs, of_epoch, checkpoint["global_step"])
+    left = remaining_steps(limits, per_epoch, *done, checkpoint["global_step"])
     if not math.isfinite(total):
         return None
-    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
-    schedule = Schedule(optimizer, int(total), **config["schedule"])
-    schedule.load_state_dict(states[0])
+    first, *_ = checkpoint["optimizer_states"][0]["param_groups"]
+    group = {"params": [torch.zeros(1)], "lr_scale": first.get("lr_scale", 1.0)}
+    schedule = Schedule(torch.optim.SGD([group], lr=1.0), int(total), **config["schedule"])
+    schedule.load_state_dict(states[0] | {"base_lrs": states[0]["base_lrs"][:1]})
     lr, before = config["optimizer"]["lr"], checkpoint["description"]["config"]["optimizer"]
     if lr != "auto" and config["optimizer"] != before:
-        (group, *_) = checkpoint["optimizer_states"][0]["param_groups"]
-        schedule.base_lrs = [float(lr) * group.get("lr_scale", 1.0)]
-    schedule.base_lrs = schedule.base_lrs[:1]
+        schedule.set_base_lr(float(lr))
     schedule.move_to(int(total - left))
     return float(states[0]["_last_lr"][0]), float(schedule.get_last_lr()[0])
 

@@ -1,16 +1,17 @@
 """Checks of several settings against each other, and of all against what a checkpoint holds."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
-from callbacks import CALLBACKS
-from cli.parsing import Configuration, flatten, recorded
+from cli.parsing import Configuration, recorded
 from cli.problems import UsageError
+from cli.settings import flatten
 
 TIME = re.compile(r"\d+:\d\d:\d\d:\d\d")  # as Lightning reads it
 
 
-def check_together(configuration: Configuration) -> None:
+def check_together(configuration: Configuration, callbacks: Collection[str]) -> None:
     """Lengths that are no time, contradict each other or never end, and flags that need another.
 
     Raises:
@@ -44,7 +45,7 @@ def check_together(configuration: Configuration) -> None:
         problems.append(
             f"--experiment must be a name below --runs_dir, got {configuration['experiment']!r}"
         )
-    if configuration["logger"] == "wandb" and "wandb" not in CALLBACKS:
+    if configuration["logger"] == "wandb" and "wandb" not in callbacks:
         problems.append("--logger wandb needs callbacks/wandb_report.py, which is not in the table")
     if configuration["gradient_clip_algorithm"] and configuration["gradient_clip_val"] is None:
         problems.append("--gradient_clip_algorithm does nothing without --gradient_clip_val")

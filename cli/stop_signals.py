@@ -8,7 +8,6 @@ warned with SIGUSR1; started again, it resumes by itself (see `cli.resume`).
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -16,9 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from cli.other_ranks import is_told_elsewhere
-from cli.resume import slurm_job
-from cli.run_folder import is_rank_zero, shortest
+from cli.ranks import is_rank_zero, starter_ends
+from cli.slurm import requeue
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")  # the last on SLURM only
 
@@ -98,7 +96,7 @@ class StopSignals:
                 print(f"go on with:\n  {command}", file=sys.stderr)
             if number == getattr(signal, "SIGUSR1", None):
                 requeue()
-        elif self.is_deferred or is_told_elsewhere():  # deferred, all ranks leave together
+        elif self.is_deferred or starter_ends():  # deferred, all ranks leave together
             code = 0
         raise SystemExit(code)
 
@@ -109,11 +107,6 @@ def handled_signals() -> list[Any]:
     return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
-def requeue() -> None:
-    """Puts this SLURM job back into the queue."""
-    job = slurm_job() or ""
-    try:
-        subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
-        print(f"job {job} is back in the queue", file=sys.stderr)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"error: job {job} could not be put back into the queue: {error}", file=sys.stderr)
+def shortest(path: Path) -> Path:
+    """Relative where it lies below the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

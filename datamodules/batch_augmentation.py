@@ -32,13 +32,6 @@ class BatchAugmentation:
 
     num_draws = 12  # crop 0:2, flip 2, erasing 3:8, which mix 8, share 9, CutMix place 10:12
 
-    def __post_init__(self) -> None:
-        if min(self.crop_padding, self.mixup, self.cutmix) < 0 or not 0 <= self.erasing <= 1:
-            raise ValueError(
-                "--data.crop_padding, mixup and cutmix must be >= 0 and erasing in 0..1; got "
-                f"{self.crop_padding}, {self.mixup}, {self.cutmix} and {self.erasing}"
-            )
-
     @property
     def is_active(self) -> bool:
         return self != BatchAugmentation()

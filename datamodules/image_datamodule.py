@@ -17,16 +17,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from datamodules.batch_augmentation import BatchAugmentation
+from datamodules.contract import LOOKED_AT
+from datamodules.findings import Finding
+from datamodules.image_check import look_at_pixels
 from datamodules.image_splits import (
     ImageSplits,
     check_labels,
     checked_fraction,
     drop_duplicates,
-    found_lines,
     mixed,
+    warning_lines,
 )
 from datamodules.lazy_loader import LazyLoading
-from datamodules.packed_images import FileImages, ImageDataset, ImageSet, chunks
+from datamodules.packed_images import FileImages, ImageDataset, ImageSet, channel_statistics
 from datamodules.sample_augmentation import SampleAugmentation, Transform
 from datamodules.samplers import (
     EpochBatchSampler,
@@ -35,6 +38,7 @@ from datamodules.samplers import (
     SameBatches,
 )
 from datamodules.splits import SPLITS, stratified_subset
+from tasks.base import Task
 
 MAX_EXPORT_BATCH = 1024
 DEFAULT_VAL_FRACTION = 0.1
@@ -42,7 +46,7 @@ MEASURED_IMAGES = 2000  # where pixels are not packed, mean and std come from th
 
 
 class ImageDataModule(LazyLoading):
-    """Batches of images: uint8 [N,C,H,W] and targets int64 [N].
+    """Batches of images: {"images": uint8 [N,C,H,W]} and targets int64 [N].
 
     Args:
         root: Folder or file of the data, where a source needs one.
@@ -70,8 +74,8 @@ class ImageDataModule(LazyLoading):
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
-    kind = "image"
-    files: dict[str, str] = {}  # images need none in a bundle
+    noun = "image"
+    determines = ("num_classes", "in_channels", "image_size")
 
     def __init__(
         self,
@@ -99,8 +103,6 @@ class ImageDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        if batch_size < 1:
-            raise ValueError(f"--data.batch_size must be at least 1, got {batch_size}")
         if (mean is None) != (std is None):
             raise ValueError("--data.mean and --data.std go together: give both or neither")
         self.root = root
@@ -120,7 +122,6 @@ class ImageDataModule(LazyLoading):
         self.mean = mean
         self.std = std
         self.cache_dir = cache_dir
-        self.notes: list[str] = []
 
     def use_transform(self, transform: Transform) -> None:
         """Hands in what `transform` leads to, which this package may not import by itself."""
@@ -132,21 +133,33 @@ class ImageDataModule(LazyLoading):
 
     @cached_property
     def splits(self) -> ImageSplits:
-        """Loaded and checked; the findings are in `notes`, until the data check takes them."""
+        """Loaded and checked."""
         splits, duplicates = drop_duplicates(self.load(), self.keep_duplicates)
-        found = [*splits.notes, *duplicates]
-        self.notes = [*found, *check_labels(splits, found)]
+        found = [*splits.findings, *duplicates]
+        found += check_labels(splits, found)
         # in mixed order, so that the first few batches are no sample of the first class alone
-        return replace(splits, val=mixed(splits.val), test=mixed(splits.test))
+        return replace(splits, val=mixed(splits.val), test=mixed(splits.test), findings=found)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.splits.findings
+
+    def look(self, full: bool) -> list[Finding]:
+        """What the data check looks for in pixels."""
+        return [*look_at_pixels(self.splits, full)]
 
     def setup(self, stage: str | None = None) -> None:
-        """Loads the data, which happens once, looks whether every rank gets some, and tries the
-        user's transform."""
+        """Loads the data, which happens once, refuses a split that leaves a rank without a sample,
+        and a transform of the user's that makes something else of an image."""
         self.check_ranks({name: len(self.splits[name]) for name in SPLITS})
-        if self.sample_augmentation.own is not None:
-            ImageDataset(self.splits.train, self.seed, 0, self.sample_augmentation).__getitems__(
-                EpochIndices(0, np.arange(1))
-            )
+        if self.sample_augmentation.own is None or stage not in (None, "fit"):
+            return
+        dataset = ImageDataset(self.splits.train, self.seed, 0, self.sample_augmentation)
+        for row in range(min(LOOKED_AT, len(dataset))):
+            try:
+                dataset.__getitems__(EpochIndices(0, np.array([row])))
+            except ValueError as error:
+                raise ValueError(f"{self.describe_sample(dataset, row)}: {error}") from error
 
     # ---- the data contract -------------------------------------------------------------
 
@@ -155,8 +168,11 @@ class ImageDataModule(LazyLoading):
         return self.splits.class_names
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(C, H, W)."""
+    def task(self) -> Task:
+        return self.splits.task
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:  # C, H, W
         return self.splits.train.shape
 
     @property
@@ -187,20 +203,14 @@ class ImageDataModule(LazyLoading):
             return {"mean": list(self.mean), "std": list(self.std)}
         train = self.splits.train
         if isinstance(train, FileImages):
-            train = train.subset(stratified_subset(train.targets, MEASURED_IMAGES))
-        counts = np.zeros((self.image_shape[0], 256), dtype=np.int64)
-        for images in chunks(train):  # counting levels is exact, and needs no float copy
-            counts += np.stack(
-                [np.bincount(plane.ravel(), minlength=256) for plane in images.swapaxes(0, 1)]
-            )
-        share = counts / counts.sum(axis=1, keepdims=True)
-        levels = np.arange(256) / 255
-        mean = share @ levels
-        std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
+            strata = self.task.strata(train.targets)
+            train = train.subset(stratified_subset(strata, MEASURED_IMAGES))
+        mean, std = channel_statistics(train)
         if not std.any():
             raise ValueError(
                 f"all {len(train)} training images show one and the same colour: there is nothing "
-                "to learn; look at the files, or at how they were made" + found_lines(self.notes)
+                "to learn; look at the files, or at how they were made"
+                + warning_lines(self.findings)
             )
         return {"mean": mean.tolist(), "std": np.maximum(std, 1e-3).tolist()}
 
@@ -214,42 +224,31 @@ class ImageDataModule(LazyLoading):
         return digest.hexdigest()
 
     @property
-    def train_targets(self) -> np.ndarray:
-        """int64 [M], for class weights."""
-        return self.splits.train.targets
+    def split_targets(self) -> dict[str, np.ndarray]:
+        """int64 [M] of each split."""
+        return {name: self.splits[name].targets for name in SPLITS}
 
     def network_arguments(self) -> dict[str, Any]:
         channels, height, width = self.image_shape
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "in_channels": channels,
             "image_size": (height, width),
         }
 
-    def example_batch(self) -> tuple[Tensor, Tensor]:
-        """A few training samples in batch form."""
-        inputs, targets = self.samples("train", 8)
-        return torch.from_numpy(inputs["images"]), torch.from_numpy(targets)
-
-    def samples(
-        self, split: str, limit: int | None = None
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Inputs by name and targets of a split, unaugmented; stratified where limited."""
-        chosen = self.splits[split]
-        indices = stratified_subset(chosen.targets, limit)
-        return {"images": chosen.read(indices)}, chosen.targets[indices]
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return {"images": self.splits[split].read(rows)}
 
     # ---- loading -----------------------------------------------------------------------
 
     def _train_sampler(self) -> EpochBatchSampler | SameBatches:
         split = self.splits.train
-        labels = split.targets if self.balanced_sampling else None
-        sampler = EpochBatchSampler(
-            len(split), self.batch_size, self.seed, *self._ranks(), labels=labels
-        )
+        strata = self.task.strata(split.targets) if self.balanced_sampling else None
+        how = len(split), self.batch_size, self.seed, *self._ranks(), strata
+        sampler = EpochBatchSampler(*how)
         return SameBatches(sampler) if self._is_overfitting() else sampler
 
-    def train_dataloader(self) -> DataLoader:
+    def train_loader(self) -> DataLoader:
         split = self.splits.train
         if self.transform is not None and self.sample_augmentation.own is None:
             raise ValueError(f"transform {self.transform!r} was not handed in: use_transform(...)")
@@ -259,7 +258,7 @@ class ImageDataModule(LazyLoading):
             self.batch_augmentation.num_draws if self.batch_augmentation.is_active else 0,
             self.sample_augmentation if self.sample_augmentation.is_active else None,
         )
-        return self._told(self._image_loader(dataset, self._train_sampler()))
+        return self._image_loader(dataset, self._train_sampler())
 
     def val_dataloader(self) -> DataLoader:
         if self._is_overfitting():
@@ -270,14 +269,16 @@ class ImageDataModule(LazyLoading):
         return self._evaluation_loader(self.splits.test)
 
     def on_after_batch_transfer(
-        self, batch: tuple[Tensor, ...], dataloader_idx: int
-    ) -> tuple[Tensor, Tensor]:
-        """Training batches arrive with draws and leave as (uint8 [N,C,H,W], targets)."""
-        if len(batch) == 2:
-            return batch
-        images, targets, bits = batch
-        draws = bits.view(torch.float32)
-        return self.batch_augmentation(images, targets, draws, len(self.class_names))
+        self, batch: tuple[Any, ...], dataloader_idx: int
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Training batches arrive with draws, by which they are augmented here."""
+        inputs, targets, *bits = batch
+        if bits:
+            draws = bits[0].view(torch.float32)
+            how = inputs["images"], targets, draws, self.task.num_outputs
+            images, targets = self.batch_augmentation(*how)
+            inputs = {"images": images}
+        return inputs, targets
 
     def describe_sample(self, dataset: ImageDataset, row: int) -> str:
         split = dataset.split

@@ -5,16 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from datamodules.archives import is_archive, unpacked
 from datamodules.cache_folder import cache_folder
+from datamodules.findings import Finding, note
+from datamodules.full_check import CHECK_FORMAT, remembered
+from datamodules.image_check import read_pictures
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_layout import list_folder
-from datamodules.image_listing import ImageListing
+from datamodules.image_listing import ImageListing, ListedImages
 from datamodules.image_plan import PlanOptions, make_plan
 from datamodules.image_splits import ImageSplits, checked_fraction, cut_off
 from datamodules.image_table import list_table
 from datamodules.packed_images import FileImages, ImageSet, PackedImages
-from datamodules.pixel_cache import decode_once
+from datamodules.pixel_cache import decode_once, files_key
 from datamodules.wording import quantity
 
 DEFAULT_TEST_FRACTION = 0.15
@@ -61,14 +66,13 @@ class ImageFolder(ImageDataModule):
         if root is None:
             raise ValueError("image_folder needs --data.root: a folder, an archive or a .csv table")
         self.source = Path(root)
-        if not cache_gigabytes >= 0:
-            raise ValueError(f"--data.cache_gigabytes must be at least 0, got {cache_gigabytes}")
         self.named_splits = splits
         self.asked = PlanOptions(image_size, channels, resize, resize_to, levels=levels)
         self.test_fraction = checked_fraction("test", test_fraction, DEFAULT_TEST_FRACTION)
         self.given_fractions = {"val": common.get("val_fraction"), "test": test_fraction}
         self.skip_unreadable = skip_unreadable
         self.cache_gigabytes = cache_gigabytes
+        self.taken: list[Finding] = []
         if weights is not None:
             self._take_over(weights)
 
@@ -77,7 +81,7 @@ class ImageFolder(ImageDataModule):
         listing = self.find_images(cache)
         train_images = listing.splits["train"]
         plan = make_plan(train_images, self.asked)
-        self.plan, notes = plan.settings, [*plan.notes]
+        self.plan, findings = plan.settings, [*listing.findings, *self.taken, *plan.findings]
         recrops = bool(self.sample_augmentation.random_resized_crop) and not plan.is_native
         pack = self._fits_cache(listing, cache)
         sets: dict[str, ImageSet] = {}
@@ -87,25 +91,38 @@ class ImageFolder(ImageDataModule):
             sets[split], found = decode_once(
                 images, self.plan, pack and not needless, cache, self.skip_unreadable
             )
-            notes += [type(note)(f"{split}: {note}") for note in found]
+            findings += [one.within(split) for one in found]
         for split, fraction in (("test", self.test_fraction), ("val", self.val_fraction)):
             if split not in sets:
                 sets["train"], sets[split] = cut_off(sets["train"], fraction, self.seed)
                 count = quantity(len(sets[split]), "picture")
-                notes.append(f"{split}: {count} of train, chosen by seed")
+                findings.append(note(f"{split}: {count} of train, chosen by seed"))
             elif (given := self.given_fractions[split]) is not None:
-                notes.append(f"--data.{split}_fraction {given} is not used: {split} is given")
+                findings.append(
+                    note(f"--data.{split}_fraction {given} is not used: {split} is given")
+                )
         train = sets["train"]
         if recrops and isinstance(train, PackedImages) and train.rows is not None:
             paths = train_images.paths[train.rows]
             train = FileImages(paths, train.targets, self.plan, train.hashes)
-        notes = [*listing.notes, *notes]
-        return ImageSplits(listing.class_names, train, sets["val"], sets["test"], notes)
+        return ImageSplits(listing.class_names, train, sets["val"], sets["test"], findings)
 
     @property
     def preprocessing(self) -> dict[str, Any]:
         self.setup()
         return dict(self.plan)
+
+    def look(self, full: bool) -> list[Finding]:
+        """Also every file, if `full`."""
+        found = super().look(full)
+        if full:
+            cache = cache_folder(self.cache_dir)
+            parts = self.find_images(cache).splits.values()
+            listed = ListedImages(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            key = files_key(listed, {"fingerprint": self.fingerprint, "format": CHECK_FORMAT})
+            again = remembered(cache / "checks" / key, lambda: read_pictures(listed, self.plan))
+            found += [f for f in again if not (self.skip_unreadable and f.severity == "error")]
+        return found
 
     def find_images(self, cache: Path) -> ImageListing:
         """Lists the pictures of folder, archive or table.
@@ -146,8 +163,13 @@ class ImageFolder(ImageDataModule):
                 f"--data.weights {weights!r}: torchvision has no such weights; they are written "
                 "like ResNet50_Weights.IMAGENET1K_V2"
             ) from error
+        taken = []
         if self.asked.image_size is None:
             size, scaled = preset.crop_size[0], preset.resize_size[0]
             self.asked = replace(self.asked, image_size=size, weights_resize_to=scaled)
+            taken.append(f"image size {size}")
         if self.mean is None:
             self.mean, self.std = list(preset.mean), list(preset.std)
+            taken.append(f"mean {self.mean}, std {self.std}")
+        if taken:
+            self.taken.append(note(f"{', '.join(taken)}, as the weights {weights} ask"))

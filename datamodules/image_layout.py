@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from datamodules.archives import past_single_folder
+from datamodules.findings import Finding, warning
 from datamodules.image_listing import Found, ImageListing, Survey, counted, join, refuse
-from datamodules.image_splits import Finding, listing
 from datamodules.splits import SPLIT_NAMES
-from datamodules.wording import quantity
+from datamodules.wording import listing, quantity
 from preprocessing.images import EXTENSIONS
 
 AS_CLASSES = "--data.splits none takes every folder for a class"
@@ -31,15 +31,15 @@ def list_folder(root: Path, splits: str = "auto", is_unpacked: bool = False) -> 
             that could be meant in two ways.
     """
     survey = Survey()
-    notes: list[str] = []
+    findings: list[Finding] = []
     if is_unpacked and (top := past_single_folder(root)) != root:
         if beside := survey.entries(root).pictures:
-            notes.append(classless(root, beside))
+            findings.append(classless(root, beside))
         root = top
     top_level = survey.entries(root)
-    places = {} if splits == "none" else split_folders(root, top_level.folders, notes)
+    places = {} if splits == "none" else split_folders(root, top_level.folders, findings)
     if places and top_level.pictures:
-        notes.append(classless(root, top_level.pictures))
+        findings.append(classless(root, top_level.pictures))
     found: Found = {}
     for split, place in (places or {"train": root}).items():
         before = survey.others + survey.hidden
@@ -50,9 +50,9 @@ def list_folder(root: Path, splits: str = "auto", is_unpacked: bool = False) -> 
         if split != "train" and not any(found[split].values()):
             del found[split]
             rest = survey.others + survey.hidden - before
-            notes.append(unusable(split, place, inside.pictures, rest))
+            findings.append(unusable(split, place, inside.pictures, rest))
         elif inside.pictures:
-            notes.append(classless(place, inside.pictures))
+            findings.append(classless(place, inside.pictures))
         if split == "train" and not found[split]:
             what = f"{quantity(len(inside.pictures), 'picture')}"
             what += f", {counted(survey.others)}" if survey.others else ""
@@ -66,10 +66,10 @@ def list_folder(root: Path, splits: str = "auto", is_unpacked: bool = False) -> 
                 f"its one folder {only.name} would be the only class; it holds the folders "
                 f"{listing([folder.name for folder in inner], 3)}: perhaps --data.root {only}"
             )
-    return join(found, survey.problems, [*notes, *survey.notes()], str(root))
+    return join(found, survey.problems, [*findings, *survey.findings()], str(root))
 
 
-def split_folders(root: Path, folders: Sequence[Path], notes: list[str]) -> dict[str, Path]:
+def split_folders(root: Path, folders: Sequence[Path], findings: list[Finding]) -> dict[str, Path]:
     """The folder of each split; none where the folders are classes.
 
     Raises:
@@ -87,8 +87,8 @@ def split_folders(root: Path, folders: Sequence[Path], notes: list[str]) -> dict
         split for split, found in named.items() if any(Survey().entries(f).folders for f in found)
     }
     if "train" not in holders and not holders and len(named) == 1 and others:
-        notes.append(
-            Finding(
+        findings.append(
+            warning(
                 f"{names} is taken for a class, like {listing([f.name for f in others], 3)}: it "
                 "has no class folders of its own, as a split would"
             )
@@ -112,7 +112,7 @@ def split_folders(root: Path, folders: Sequence[Path], notes: list[str]) -> dict
     if problems:
         refuse(str(root), problems)
     if others:
-        notes.append(unused(named["train"][0], others))
+        findings.append(unused(named["train"][0], others))
     return {split: found[0] for split, found in named.items()}
 
 
@@ -130,7 +130,7 @@ def pictures_of_class(folder: Path, split: str, survey: Survey) -> list[str]:
 def unused(train: Path, others: Sequence[Path]) -> Finding:
     """Says which folders beside the splits are left alone."""
     about = [f"{f.name} ({quantity(len(Survey().pictures(f)), 'picture')})" for f in others]
-    return Finding(
+    return warning(
         f"not used, as no split is called so: {listing(about)}; should {train.name} be a class "
         f"like {others[0].name}: {AS_CLASSES}"
     )
@@ -141,13 +141,13 @@ def unusable(split: str, place: Path, pictures: Sequence[str], rest: Counter[str
     fate = f"{split} is cut from train instead"
     if not pictures:
         what = f"no pictures, only {counted(rest)}" if rest else "no pictures"
-        return Finding(f"{place} holds {what}: {fate}")
+        return warning(f"{place} holds {what}: {fate}")
     fate += "; predict.py can answer for them" if split == "test" else ""
     what = quantity(len(pictures), "picture")
-    return Finding(f"{place} holds {what} but no class folders, so no labels: {fate}")
+    return warning(f"{place} holds {what} but no class folders, so no labels: {fate}")
 
 
 def classless(place: Path, pictures: Sequence[str]) -> Finding:
     """Says that pictures lie beside the class folders."""
     what = quantity(len(pictures), "picture")
-    return Finding(f"not used: {what} directly in {place}, outside of any class folder")
+    return warning(f"not used: {what} directly in {place}, outside of any class folder")

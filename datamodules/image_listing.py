@@ -13,8 +13,9 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from datamodules.image_splits import Finding, listing
+from datamodules.findings import Finding, note, warning
 from datamodules.label_spelling import near, visible_classes
+from datamodules.wording import listing
 from preprocessing.images import EXTENSIONS
 from preprocessing.sources import identity, is_hidden
 
@@ -34,7 +35,7 @@ class ImageListing(NamedTuple):
 
     class_names: list[str]
     splits: dict[str, ListedImages]
-    notes: list[str]
+    findings: list[Finding]
 
 
 Found = dict[str, dict[str, list[str]]]  # paths by split and class
@@ -105,10 +106,10 @@ class Survey:
                 self.others[extension or name] += 1
         return found
 
-    def notes(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """What was left out."""
         return [
-            Finding(f"{what}: {sum(kinds.values()):,} ({counted(kinds)})")
+            warning(f"{what}: {sum(kinds.values()):,} ({counted(kinds)})")
             for what, kinds in (
                 ("files that are no pictures and were ignored", self.others),
                 ("hidden files and folders that were ignored", self.hidden),
@@ -117,10 +118,11 @@ class Survey:
         ]
 
 
-def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -> ImageListing:
+def join(
+    found: Found, problems: list[str], findings: Sequence[Finding], source: str
+) -> ImageListing:
     """Puts labels on the paths, or raises all problems as one error."""
     found, odd = visible_classes(found)
-    notes = [*notes, *map(Finding, odd)]
     class_names = natural_order(found["train"])
     problems = [
         *problems,
@@ -145,7 +147,8 @@ def join(found: Found, problems: list[str], notes: Sequence[str], source: str) -
         names = np.array([os.fsencode(path) for paths in by_label for path in paths])
         splits[split] = ListedImages(names, targets)
     shown = listing([f"{label} {name}" for label, name in enumerate(class_names)], 20)
-    return ImageListing(class_names, splits, [f"{len(class_names)} classes: {shown}", *notes])
+    summary = note(f"{len(class_names)} classes: {shown}")
+    return ImageListing(class_names, splits, [summary, *findings, *map(warning, odd)])
 
 
 def refuse(source: str, problems: Sequence[str]) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datamodules.findings import Finding, note
 from datamodules.image_listing import ListedImages
 from datamodules.splits import stratified_subset
 from preprocessing.images import GREY_16_BIT, MAX_PIXELS, opened
@@ -24,7 +25,7 @@ class Plan(NamedTuple):
 
     settings: dict[str, Any]  # the preprocessing of the data contract
     is_native: bool  # pictures are taken in their own size
-    notes: list[str]
+    findings: list[Finding]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class PlanOptions:
 def make_plan(train: ListedImages, options: PlanOptions) -> Plan:
     """Chooses size, cut and range of values for the training pictures."""
     sizes, levels = look_at_some(train)
-    notes = []
+    notes: list[str] = []
     common = next(iter(sizes)) if len(sizes) == 1 else None
     height = width = options.image_size or DEFAULT_SIZE
     if options.image_size is None and common and max(common) <= LARGEST_NATIVE:
@@ -100,7 +101,7 @@ def make_plan(train: ListedImages, options: PlanOptions) -> Plan:
             notes.append(
                 f"pictures of more than 8 bits: {become} (--data.levels sets another range)"
             )
-    return Plan(settings, is_native, notes)
+    return Plan(settings, is_native, [*map(note, notes)])
 
 
 def look_at_some(train: ListedImages) -> tuple[set[tuple[int, int]], list[int] | None]:

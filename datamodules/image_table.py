@@ -6,10 +6,10 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from datamodules.findings import Finding, note, warning
 from datamodules.image_listing import Found, ImageListing, join
-from datamodules.image_splits import Finding, listing
 from datamodules.splits import SPLIT_NAMES
-from datamodules.wording import quantity
+from datamodules.wording import listing, quantity
 
 LONGEST = {"path": 4096, "label": 1000, "split": 100}  # characters; more is a damaged file
 SHOWN = 99
@@ -46,13 +46,13 @@ def list_table(path: Path, splits: str = "auto") -> ImageListing:
         classes.setdefault(cells["label"], []).append(str(path.parent / cells["path"]))
     if not found["train"]:
         problems.append(f"{path}: no rows of train")
-    notes: list[str] = []
+    findings: list[Finding] = []
     if without_split:
         rows_without = quantity(without_split, "row without a split")
-        notes.append(Finding(f"{path.name}: {rows_without} taken for train"))
+        findings.append(warning(f"{path.name}: {rows_without} taken for train"))
     if others := [name for name in header if name not in wanted]:
-        notes.append(f"{path.name}: columns that are not used: {listing(others)}")
-    return join(found, problems, notes, str(path))
+        findings.append(note(f"{path.name}: columns that are not used: {listing(others)}"))
+    return join(found, problems, findings, str(path))
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 
-from datamodules.image_splits import listing
+from datamodules.wording import listing
 
 INVISIBLE = dict.fromkeys(
     # soft hyphen, joiners, marks of direction, variation selectors, byte order mark

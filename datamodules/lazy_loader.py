@@ -1,20 +1,27 @@
-"""Loaders of whole batches, as the datamodules of images and of texts share them.
+"""What the datamodules of images and of texts share: loaders of whole batches, and small samples.
 
 Lightning makes the first iterator before it has told the sampler the epoch, and a plain DataLoader
 with workers draws batches at once: a resumed run would begin with those of another epoch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from datamodules.loader_policy import LoaderPolicy, decide_loader_policy
+from datamodules.splits import stratified_subset
 from datamodules.stalls import NotedBatches, StallWatch
-from datamodules.wording import printable, quantity
+from datamodules.wording import quantity
+from tasks.base import Task
+
+EXAMPLE_SIZE = 8
 
 
 class LazyLoader(DataLoader):
@@ -31,7 +38,7 @@ class LazyLoader(DataLoader):
 
 
 class LazyLoading(pl.LightningDataModule):
-    """A datamodule's loaders, and what the user is told of them.
+    """A datamodule's loaders, what is said of them, and batches that need no loader.
 
     Args:
         timeout: Seconds without a batch until a line says which sample is waited for.
@@ -41,19 +48,16 @@ class LazyLoading(pl.LightningDataModule):
         ValueError: The time is not above zero.
     """
 
-    kind: str
+    noun: str  # what a sample is called
     num_workers: int | None
     seed: int
-    notes: Any  # list[str]: what the user should know about this data
-    policy: LoaderPolicy | None = None  # of the loader made last
-    is_told = False
+    policy: LoaderPolicy  # of the loader made last
+    loading: Sequence[str] = ()  # what is said of the training loader, once it is made
 
     def __init__(
         self, timeout: float = 300.0, on_timeout: Literal["wait", "stop"] = "wait"
     ) -> None:
         super().__init__()
-        if not timeout > 0:
-            raise ValueError(f"--data.timeout must be above 0 seconds, got {timeout}")
         self.timeout = timeout
         self.on_timeout = on_timeout
 
@@ -78,7 +82,7 @@ class LazyLoading(pl.LightningDataModule):
         for name, size in sizes.items():
             if size < world_size:
                 raise ValueError(
-                    f"{name} has {quantity(size, self.kind)}, but {world_size} processes need at "
+                    f"{name} has {quantity(size, self.noun)}, but {world_size} processes need at "
                     "least one each; lower --devices, or give the split more"
                 )
 
@@ -122,16 +126,51 @@ class LazyLoading(pl.LightningDataModule):
         loader.watch = watch
         return loader
 
-    def _told(self, loader: DataLoader) -> DataLoader:
-        """Training's loader; prints, once and on rank 0, what the user should know about it."""
-        if self.trainer is not None and not self.is_told:
-            self.is_told = True
-            count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]
-            left_out = f"{count:,} training {self.kind}" + (" is" if count == 1 else "s are")
-            dropped = f"{left_out} left out of each epoch: too few for a batch"
-            for line in (*self.notes, *([dropped] if count else []), str(self.policy)):
-                self.trainer.print(printable(line))
+    def train_dataloader(self) -> DataLoader:
+        loader = self.train_loader()
+        count = loader.batch_sampler.num_dropped  # type: ignore[union-attr]
+        left_out = f"{count:,} training {self.noun}" + (" is" if count == 1 else "s are")
+        dropped = f"{left_out} left out of each epoch: too few for a batch"
+        self.loading = [*([dropped] if count else []), str(self.policy)]
         return loader
+
+    # ---- the data contract -------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def split_targets(self) -> dict[str, np.ndarray]:
+        """int64 [M] of each split."""
+
+    @property
+    def train_targets(self) -> np.ndarray:
+        """int64 [M], for class weights."""
+        return self.split_targets["train"]
+
+    @abstractmethod
+    def train_loader(self) -> DataLoader:
+        """Training's batches."""
+
+    @abstractmethod
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Inputs by name of some samples, not augmented."""
+
+    def example_batch(self) -> tuple[dict[str, Tensor], Tensor]:
+        """A few training samples in batch form."""
+        inputs, targets = self.samples("train", EXAMPLE_SIZE)
+        return {name: torch.from_numpy(x) for name, x in inputs.items()}, torch.from_numpy(targets)
+
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """What a target means."""
+
+    def samples(
+        self, split: str, limit: int | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Inputs by name and targets of a split, not augmented; stratified where limited."""
+        targets = self.split_targets[split]
+        rows = stratified_subset(self.task.strata(targets), limit)
+        return self.inputs_of(split, rows), targets[rows]
 
 
 def keep_batch(batch: Any) -> Any:

@@ -55,14 +55,9 @@ def decide_loader_policy(
         ranks_on_node: Processes on this machine that share its CPUs.
         num_workers: The user's choice for each rank; None lets the policy decide.
         batch_bytes: Size of one rank's batch, compared with the free shared memory.
-
-    Raises:
-        ValueError: A negative number of workers.
     """
     cpus = usable_cpus()
     if num_workers is not None:
-        if num_workers < 0:
-            raise ValueError(f"--data.num_workers must be >= 0, got {num_workers}")
         reason = "as asked"
     elif in_memory:
         num_workers, reason = 0, "samples are in memory"

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from datamodules.random_draws import sample_keys, uniform_draws
@@ -142,11 +141,11 @@ class ImageDataset(Dataset):
     def __len__(self) -> int:
         return len(self.split)
 
-    def __getitems__(self, wanted: EpochIndices) -> tuple[Tensor, ...]:
-        """uint8 [N,C,H,W], int64 [N] and, if num_draws, the bits of float32 [N, num_draws].
+    def __getitems__(self, wanted: EpochIndices) -> tuple[Any, ...]:
+        """{"images": uint8 [N,C,H,W]}, int64 [N] and, if num_draws, bits of float32 [N,num_draws].
 
-        As int32, since Lightning rounds every float of a batch to the run's precision, where a
-        draw could become 1.
+        Those as int32, since Lightning rounds every float of a batch to the run's precision, where
+        a draw could become 1.
         """
         epoch, indices = wanted
         targets = torch.from_numpy(self.split.targets[indices])
@@ -160,9 +159,9 @@ class ImageDataset(Dataset):
             sources = (read_one(i) for i in indices) if whole else self.split.read(indices)
             images = self.augmentation(sources, keys, self.split.shape[1:])
         if not self.num_draws:
-            return images, targets
+            return {"images": images}, targets
         draws = uniform_draws(self.seed, epoch, indices, self.num_draws)
-        return images, targets, torch.from_numpy(draws.view(np.int32))
+        return {"images": images}, targets, torch.from_numpy(draws.view(np.int32))
 
 
 def map_images(path: str, targets: np.ndarray, rows: np.ndarray | None = None) -> PackedImages:
@@ -173,6 +172,19 @@ def chunks(split: ImageSet) -> Iterator[np.ndarray]:
     """All images of a split in order, uint8 [<=CHUNK,C,H,W] at a time."""
     for start in range(0, len(split), CHUNK):
         yield split.read(np.arange(start, min(start + CHUNK, len(split))))
+
+
+def channel_statistics(split: ImageSet) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each channel, float64 [C], of pixels in 0..1."""
+    counts = np.zeros((split.shape[0], 256), dtype=np.int64)
+    for images in chunks(split):  # counting levels is exact, and needs no float copy
+        counts += np.stack(
+            [np.bincount(plane.ravel(), minlength=256) for plane in images.swapaxes(0, 1)]
+        )
+    share = counts / counts.sum(axis=1, keepdims=True)
+    levels = np.arange(256) / 255
+    mean = share @ levels
+    return mean, np.sqrt((share * (levels - mean[:, None]) ** 2).sum(axis=1))
 
 
 def pixel_hash(pixels: np.ndarray) -> bytes:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from datamodules.samplers import EpochIndices
 from preprocessing.text import padded_batch
 
-TextBatch = tuple[tuple[Tensor, Tensor], Tensor]
+TextBatch = tuple[dict[str, Tensor], Tensor]  # tokens int64 [N,L], lengths int64 [N]; int64 [N]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class TextSplit:
         """int32 [M], tokens of each text."""
         return np.diff(self.offsets).astype(np.int32)
 
+    def read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """tokens int64 [N,L] and lengths int64 [N] of some texts."""
+        tokens, lengths = padded_batch(self.ids, self.offsets, rows)
+        return {"tokens": tokens, "lengths": lengths}
+
 
 @dataclass(frozen=True)
 class TextDataset(Dataset):
@@ -60,11 +65,8 @@ class TextDataset(Dataset):
         return len(self.split)
 
     def __getitems__(self, wanted: EpochIndices) -> TextBatch:
-        """(tokens int64 [N,L], lengths int64 [N]), targets int64 [N]."""
-        rows = wanted.indices
-        tokens, lengths = padded_batch(self.split.ids, self.split.offsets, rows)
-        targets = torch.from_numpy(self.split.targets[rows])
-        return (torch.from_numpy(tokens), torch.from_numpy(lengths)), targets
+        inputs, targets = self.split.read(wanted.indices), self.split.targets[wanted.indices]
+        return {name: torch.from_numpy(x) for name, x in inputs.items()}, torch.from_numpy(targets)
 
 
 def open_array(folder: Path, split: str, name: str) -> np.ndarray:

@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 from datamodules.cache_folder import build_once
+from datamodules.findings import Finding, note, warning
 from datamodules.image_listing import ListedImages
-from datamodules.image_splits import Finding
 from datamodules.loader_policy import usable_cpus
 from datamodules.packed_images import CHUNK, FileImages, ImageSet, PackedImages, pixel_hash
 from datamodules.wording import quantity
@@ -53,7 +53,7 @@ class Decoded(NamedTuple):
 
 def decode_once(
     images: ListedImages, plan: Mapping[str, Any], pack: bool, cache: Path, skip_unreadable: bool
-) -> tuple[ImageSet, list[str]]:
+) -> tuple[ImageSet, list[Finding]]:
     """Reads all pictures, or takes what an earlier run learned about the same files.
 
     Args:
@@ -64,7 +64,7 @@ def decode_once(
         skip_unreadable: Leave unreadable files out instead of failing.
 
     Returns:
-        The readable images, and notes for the user.
+        The readable images, and what was noticed.
 
     Raises:
         ValueError: Unreadable files, with path and fault.
@@ -73,9 +73,9 @@ def decode_once(
     build = functools.partial(decode_all, images, plan, pack)
     folder = build_once(cache / "pixels" / key, build)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    notes: list[str] = [
+    findings = [
         # that most pictures are fitted is the plan, not a finding
-        (str if what == FITTED and 2 * count >= len(images.paths) else Finding)(
+        (note if what == FITTED and 2 * count >= len(images.paths) else warning)(
             quantity(count, what)
         )
         for key, what in COUNTED.items()
@@ -92,13 +92,13 @@ def decode_once(
                 f"them, or leave them out by --data.skip_unreadable true:\n  {faults}"
             )
         left_out = quantity(len(unreadable), "picture left out, as unreadable")
-        notes.append(Finding(f"{left_out}:\n  {faults}"))
+        findings.append(warning(f"{left_out}:\n  {faults}"))
     rows = np.setdiff1d(np.arange(len(images.targets)), [int(row) for row in unreadable])
     hashes, targets = np.load(folder / "hashes.npy")[rows], images.targets[rows]
     if not pack:
-        return FileImages(images.paths[rows], targets, plan, hashes), notes
+        return FileImages(images.paths[rows], targets, plan, hashes), findings
     pixels = np.load(folder / "images.npy", mmap_mode="r")
-    return PackedImages(pixels, targets, rows, hashes), notes
+    return PackedImages(pixels, targets, rows, hashes), findings
 
 
 def decode_all(images: ListedImages, plan: Mapping[str, Any], pack: bool, folder: Path) -> None:

@@ -47,7 +47,7 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         seed: Together with the epoch it determines the order.
         world_size: Number of ranks.
         rank: This rank.
-        labels: int64 [num_samples]; given, samples are drawn so that all classes come equally
+        strata: int64 [num_samples]; given, samples are drawn so that all strata come equally
             often: rare ones repeatedly, frequent ones in part.
     """
 
@@ -58,7 +58,7 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         seed: int,
         world_size: int = 1,
         rank: int = 0,
-        labels: np.ndarray | None = None,
+        strata: np.ndarray | None = None,
     ) -> None:
         self.num_samples = num_samples
         self.batch_size = batch_size
@@ -66,7 +66,7 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         self.seed = seed
         self.world_size = world_size
         self.rank = rank
-        self.labels = labels
+        self.strata = strata
         self.epoch = 0
         self.first_batch = 0
         full, rest = divmod(num_samples, batch_size)
@@ -105,31 +105,31 @@ class EpochBatchSampler(Sampler[EpochIndices]):
         epoch, first, self.first_batch = self.epoch, self.first_batch, 0
         generator = np.random.default_rng((self.seed, epoch))
         order = generator.permutation(self.num_samples)
-        if self.labels is not None:
-            order = generator.permutation(balanced(order, self.labels[order], generator.random()))
+        if self.strata is not None:
+            order = generator.permutation(balanced(order, self.strata[order], generator.random()))
         for start in range(first * self.batch_size, self.num_used, self.batch_size):
             batch = order[start : min(start + self.batch_size, self.num_used)]
             share = len(batch) // self.world_size
             yield EpochIndices(epoch, batch[self.rank * share : (self.rank + 1) * share])
 
 
-def balanced(order: np.ndarray, labels: np.ndarray, offset: float) -> np.ndarray:
-    """As many samples as given, every class equally often, each sample of a class as well.
+def balanced(order: np.ndarray, strata: np.ndarray, offset: float) -> np.ndarray:
+    """As many samples as given, every stratum equally often, each sample of one as well.
 
     Systematic resampling: equally spaced points over the samples' weights, so that counts differ
     from their expectation by less than one.
 
     Args:
         order: int64 [M], the samples in random order.
-        labels: int64 [M], their classes.
+        strata: int64 [M], of these samples.
         offset: In [0, 1), where the points begin.
     """
-    by_class = np.argsort(labels, kind="stable")
-    _, inverse, counts = np.unique(labels[by_class], return_inverse=True, return_counts=True)
+    by_stratum = np.argsort(strata, kind="stable")
+    _, inverse, counts = np.unique(strata[by_stratum], return_inverse=True, return_counts=True)
     edges = np.cumsum(1.0 / (len(counts) * counts[inverse]))  # [M], ends at 1
     points = (offset + np.arange(len(order))) / len(order)
     found = np.searchsorted(edges, points, side="right").clip(max=len(order) - 1)
-    return order[by_class[found]]
+    return order[by_stratum[found]]
 
 
 class TrainingBatches(Protocol):

@@ -1,5 +1,5 @@
-"""What splits are called, and stratified choices of samples: every class keeps its share, and a
-seed gives the same choice.
+"""What splits are called, and stratified choices of samples: every stratum, such as a class, keeps
+its share, and a seed gives the same choice.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ SPLIT_NAMES = {  # what files, folders and columns call them, in lower case
 
 
 def stratified_split(
-    targets: np.ndarray, fractions: Sequence[float], seed: int, groups: np.ndarray | None = None
+    strata: np.ndarray, fractions: Sequence[float], seed: int, groups: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Cuts samples into parts in which every class has the same share.
+    """Cuts samples into parts in which every stratum has the same share.
 
     Args:
-        targets: int64 [M], class of each sample.
+        strata: int64 [M], of each sample, as its task gives them.
         fractions: Share of each part; they add up to at most 1.
         seed: The same seed gives the same parts.
-        groups: [M]; samples of the same group come into the same part, in the share of the class
-            of the first of them. A group that is larger than a part comes into the last part.
+        groups: [M]; samples of the same group come into the same part, in the share of the
+            stratum of the first of them. A group larger than a part comes into the last part.
 
     Returns:
         One sorted int64 index array a part, without overlap.
@@ -40,13 +40,13 @@ def stratified_split(
     if min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
         raise ValueError(f"split fractions must be >= 0 and add up to at most 1, got {fractions}")
     generator = np.random.default_rng(seed)
-    first = group_of = np.arange(len(targets))
-    sizes = np.ones(len(targets), np.int64)
+    first = group_of = np.arange(len(strata))
+    sizes = np.ones(len(strata), np.int64)
     if groups is not None:
         first, group_of, sizes = grouped(groups)
     part_of = np.empty(len(first), np.int64)
-    for label in np.unique(targets):
-        members = generator.permutation(np.flatnonzero(targets[first] == label))
+    for stratum in np.unique(strata):
+        members = generator.permutation(np.flatnonzero(strata[first] == stratum))
         count = sizes[members].sum()
         members = members[np.argsort(sizes[members] > min(fractions) * count, kind="stable")]
         ends = np.cumsum(sizes[members])
@@ -66,15 +66,15 @@ def grouped(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first[order], place[group_of], sizes[order]
 
 
-def stratified_subset(targets: np.ndarray, limit: int | None, seed: int = 0) -> np.ndarray:
-    """About `limit` sample indices in which every class has its share (all of them for None)."""
-    if limit is None or limit >= len(targets):
-        return np.arange(len(targets))
+def stratified_subset(strata: np.ndarray, limit: int | None, seed: int = 0) -> np.ndarray:
+    """About `limit` sample indices in which every stratum has its share (all of them for None)."""
+    if limit is None or limit >= len(strata):
+        return np.arange(len(strata))
     generator = np.random.default_rng(seed)
-    # ranking every sample by its relative place in its own shuffled class interleaves the classes
-    place = np.empty(len(targets))
-    for label in np.unique(targets):
-        members = np.flatnonzero(targets == label)
+    # ranking every sample by its relative place in its own shuffled stratum interleaves them
+    place = np.empty(len(strata))
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
         place[members] = (generator.permutation(len(members)) + 0.5) / len(members)
     return np.sort(np.argsort(place, kind="stable")[:limit])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from datamodules.cache_folder import build_once
+from datamodules.findings import Finding, warning
 from datamodules.packed_texts import TextSplit
 from datamodules.splits import (
     SPLITS,
@@ -61,8 +62,8 @@ class TextCorpus:
     splits: dict[str, TextSplit]
     definition: str  # the tokenizer.json
     vocab_size: int
-    notes: list[str]
     fingerprint: str
+    findings: list[Finding]
 
 
 def load_corpus(
@@ -77,7 +78,10 @@ def load_corpus(
     about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
     splits = {split: TextSplit(folder, split) for split in SPLITS}
     definition = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    return TextCorpus(splits=splits, definition=definition, fingerprint=fingerprint, **about)
+    findings = [*map(warning, about.pop("notes"))]
+    return TextCorpus(
+        splits=splits, definition=definition, fingerprint=fingerprint, findings=findings, **about
+    )
 
 
 def corpus_fingerprint(sources: Mapping[str, TextSource], options: CorpusOptions) -> str:

@@ -5,27 +5,31 @@ A source is a subclass with one method, `find`, that says where the files of eac
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from datamodules.bucket_sampler import BucketBatchSampler, padding_share
 from datamodules.cache_folder import cache_folder
 from datamodules.downloads import DownloadError, fetch
+from datamodules.findings import Finding, note
+from datamodules.full_check import CHECK_FORMAT, remembered, shown
 from datamodules.lazy_loader import LazyLoading
 from datamodules.packed_texts import TextBatch, TextDataset
 from datamodules.samplers import SameBatches
-from datamodules.splits import stratified_subset
+from datamodules.text_check import look_at_tokens, wrongly_decoded
 from datamodules.text_columns import Columns
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_readers import TextSource
 from datamodules.word_vectors import initialise_embedding, read_word_vectors
-from preprocessing.text import TextTokenizer, padded_batch
+from preprocessing.text import TextTokenizer
+from tasks.base import Task
+from tasks.single_label import SingleLabel
 
 MAX_EXPORT_BATCH = 1024
 MEASURED_BATCHES = 1000  # the padding share is reported for this many
@@ -54,7 +58,7 @@ class StartsFromCounts(Protocol):
 
 
 class TextDataModule(LazyLoading):
-    """Batches of texts: (tokens int64 [N,L], lengths int64 [N]) and targets int64 [N].
+    """Batches of texts: {"tokens": int64 [N,L], "lengths": int64 [N]} and targets int64 [N].
 
     Args:
         root: Folder or file of the data, where a source needs one.
@@ -81,7 +85,9 @@ class TextDataModule(LazyLoading):
         on_timeout: Whether to wait on then, or to stop training with a checkpoint.
     """
 
-    kind = "text"
+    noun = "text"
+    determines = ("num_classes", "vocab_size", "max_length")
+    joins_labels = True  # by --data.join_labels
     columns = Columns()
     default_fraction = 0.1
     label_names: Mapping[str, str] = {}  # class names for labels that are mere numbers
@@ -109,34 +115,27 @@ class TextDataModule(LazyLoading):
         on_timeout: Literal["wait", "stop"] = "wait",
     ) -> None:
         super().__init__(timeout, on_timeout)
-        for name, value in (
-            ("batch_size", batch_size),
-            ("batch_tokens", 1 if batch_tokens is None else batch_tokens),
-            ("max_size", max_size),
-            ("min_frequency", min_frequency),
-            ("max_length", max_length),
-        ):
-            if value < 1:
-                raise ValueError(f"--data.{name} must be at least 1, got {value}")
         self.fractions_given = {"val": val_fraction, "test": test_fraction}
-        for name, share in self.fractions_given.items():
-            if share is not None and not 0 < share < 1:
-                raise ValueError(f"--data.{name}_fraction must lie between 0 and 1, got {share}")
         self.root = root
         self.batch_size = batch_size
         self.num_workers = num_workers
         self.seed = seed
         self.batch_tokens = batch_tokens
-        self.tokenizer = tokenizer
-        self.vocab = vocab
-        self.max_size = max_size
-        self.min_frequency = min_frequency
         self.max_length = max_length
-        self.val_fraction = self.default_fraction if val_fraction is None else val_fraction
-        self.test_fraction = self.default_fraction if test_fraction is None else test_fraction
-        self.keep_duplicates = keep_duplicates
-        self.drop_repeats = drop_repeats
-        self.join_labels = tuple(join_labels or ())
+        self.options = CorpusOptions(
+            tokenizer=tokenizer,
+            vocab=vocab,
+            max_size=max_size,
+            min_frequency=min_frequency,
+            max_length=max_length,
+            val_fraction=self.default_fraction if val_fraction is None else val_fraction,
+            test_fraction=self.default_fraction if test_fraction is None else test_fraction,
+            keep_duplicates=keep_duplicates,
+            drop_repeats=drop_repeats,
+            join_labels=tuple(join_labels or ()),
+            seed=seed,
+            class_names=dict(self.label_names),
+        )
         self.vectors = vectors
         self.cache_dir = cache_dir
 
@@ -147,21 +146,7 @@ class TextDataModule(LazyLoading):
     @cached_property
     def corpus(self) -> TextCorpus:
         """Read, split and tokenized, or taken from the cache."""
-        options = CorpusOptions(
-            columns=self.columns,
-            tokenizer=self.tokenizer,
-            vocab=self.vocab,
-            max_size=self.max_size,
-            min_frequency=self.min_frequency,
-            max_length=self.max_length,
-            val_fraction=self.val_fraction,
-            test_fraction=self.test_fraction,
-            keep_duplicates=self.keep_duplicates,
-            drop_repeats=self.drop_repeats,
-            join_labels=self.join_labels,
-            seed=self.seed,
-            class_names=dict(self.label_names),
-        )
+        options = replace(self.options, columns=self.columns)
         return load_corpus(self.sources, options, cache_folder(self.cache_dir))
 
     @cached_property
@@ -183,6 +168,10 @@ class TextDataModule(LazyLoading):
         return self.corpus.class_names
 
     @property
+    def task(self) -> Task:
+        return SingleLabel(self.class_names)
+
+    @property
     def fingerprint(self) -> str:
         return self.corpus.fingerprint
 
@@ -192,20 +181,32 @@ class TextDataModule(LazyLoading):
         return {"tokenizer.json": self.corpus.definition}
 
     @cached_property
-    def notes(self) -> list[str]:
-        """What the user should know about this data, until the data check takes what it found."""
+    def findings(self) -> list[Finding]:
         lengths = self.corpus.splits["train"].lengths
         sampler = BucketBatchSampler(
             lengths, self.batch_size, self.seed, batch_tokens=self.batch_tokens
         )
         batches = [b.indices for _, b in zip(range(MEASURED_BATCHES), sampler, strict=False)]
         sizes = ", ".join(f"{len(split):,} {name}" for name, split in self.corpus.splits.items())
-        return [
+        about = (
             f"{sizes} texts, {self.corpus.vocab_size:,} tokens in the vocabulary, "
-            f"{padding_share(lengths, batches):.1%} padding in batches",
-            *self.reading(),
-            *self.corpus.notes,
-        ]
+            f"{padding_share(lengths, batches):.1%} padding in batches"
+        )
+        return [*map(note, [about, *self.reading()]), *self.corpus.findings]
+
+    def look(self, full: bool) -> list[Finding]:
+        """What the data check looks for in tokens and, if `full`, in every text once more."""
+        found = [*look_at_tokens(self.corpus, full)]
+        if full:
+            name = f"{self.corpus.fingerprint}-{CHECK_FORMAT}"
+            folder = cache_folder(self.cache_dir) / "checks" / name
+            found += remembered(folder, self._read_again)
+        return found
+
+    def _read_again(self) -> dict[str, list[str]]:
+        rows = (row for source in self.find().values() for row in source.rows(self.columns))
+        about = sum(map(len, self.corpus.splits.values()))  # without repeated ones
+        return wrongly_decoded(text for text, *_ in shown(rows, about))
 
     def reading(self) -> list[str]:
         """Which columns were taken, and what lies there or was given and is not used."""
@@ -244,13 +245,13 @@ class TextDataModule(LazyLoading):
         }
 
     @property
-    def train_targets(self) -> np.ndarray:
-        """int64 [M], for class weights."""
-        return self.corpus.splits["train"].targets
+    def split_targets(self) -> dict[str, np.ndarray]:
+        """int64 [M] of each split."""
+        return {name: split.targets for name, split in self.corpus.splits.items()}
 
     def network_arguments(self) -> dict[str, Any]:
         return {
-            "num_classes": len(self.class_names),
+            "num_classes": self.task.num_outputs,
             "vocab_size": self.corpus.vocab_size,
             "max_length": self.max_length,
         }
@@ -268,25 +269,13 @@ class TextDataModule(LazyLoading):
             vectors, found = read_word_vectors(Path(self.vectors), tokens)
             initialise_embedding(network, vectors, found)
 
-    def example_batch(self) -> TextBatch:
-        """A few training texts in batch form."""
-        inputs, targets = self.samples("train", 8)
-        tokens, lengths = torch.from_numpy(inputs["tokens"]), torch.from_numpy(inputs["lengths"])
-        return (tokens, lengths), torch.from_numpy(targets)
-
-    def samples(
-        self, split: str, limit: int | None = None
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Inputs by name and targets of a split; stratified where limited."""
-        chosen = self.corpus.splits[split]
-        rows = stratified_subset(chosen.targets, limit)
-        tokens, lengths = padded_batch(chosen.ids, chosen.offsets, rows)
-        return {"tokens": tokens, "lengths": lengths}, chosen.targets[rows]
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return self.corpus.splits[split].read(rows)
 
     # ---- loading -----------------------------------------------------------------------
 
-    def train_dataloader(self) -> DataLoader:
-        return self._told(self._text_loader("train", training=True))
+    def train_loader(self) -> DataLoader:
+        return self._text_loader("train", training=True)
 
     def val_dataloader(self) -> DataLoader:
         if self._is_overfitting():

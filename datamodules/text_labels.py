@@ -8,6 +8,7 @@ import numpy as np
 
 from datamodules.label_spelling import joined, label_notes, near
 from datamodules.text_raw import RawTexts
+from datamodules.wording import listing
 
 NUM_SHOWN = 5
 
@@ -34,8 +35,7 @@ def make_classes(
     check_classes(train, labels)
     others = [f"{one!r} → {label!r}" for one, label in stands_for.items() if one != label]
     if others:
-        more = f" and {len(others) - NUM_SHOWN} more" if len(others) > NUM_SHOWN else ""
-        notes.append(f"labels are joined: {', '.join(others[:NUM_SHOWN])}{more}")
+        notes.append(f"labels are joined: {listing(others, NUM_SHOWN)}")
     return labels, {s: to_targets(part, labels, stands_for) for s, part in raw.items()}, notes
 
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from datamodules.image_splits import listing
 from datamodules.splits import SPLIT_NAMES
 from datamodules.text_columns import Columns, NoLabelColumn
 from datamodules.text_decoding import COMPRESSIONS, base_suffix, open_bytes
 from datamodules.text_leftovers import Leftovers, check_name
 from datamodules.text_readers import TextSource
+from datamodules.wording import listing
 
 TABLE_FORMATS = {
     ".csv": "table",

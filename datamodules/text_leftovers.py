@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datamodules.image_splits import listing
+from datamodules.wording import listing
 from preprocessing.sources import is_hidden
 
 NUM_SHOWN = 5

@@ -1,5 +1,7 @@
 """Numbers and names in sentences for the user."""
 
+from collections.abc import Sequence
+
 
 def quantity(count: int, noun: str) -> str:
     """`1 picture of one colour`, `2 pictures of one colour`: the first word is counted."""
@@ -19,3 +21,9 @@ def printable(text: str) -> str:
     them.
     """
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def listing(names: Sequence[str], limit: int = 10) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

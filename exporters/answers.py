@@ -1,6 +1,7 @@
 """How predictions are printed: as a table, CSV or JSON lines, each as soon as it is there.
 
-Copied into every bundle; imports nothing but the standard library.
+What an answer is called ("class") is said by the task. Copied into every bundle; imports nothing
+but the standard library.
 """
 
 import csv
@@ -17,21 +18,21 @@ TABLE_ROWS = 50  # the widths of a table's columns are those of its first rows
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable classes of one sample, best first; none where none is probable enough."""
+    """The most probable answers to one sample, best first; none where none is probable enough."""
 
     name: str
-    classes: list[tuple[str, float]]
+    answers: list[tuple[str, float]]
     kept: tuple[Any, ...] = ()  # cells of its row, in the order in which they were asked for
 
 
-def print_table(predictions: Iterator[Prediction], arguments: Namespace) -> None:
+def print_table(predictions: Iterator[Prediction], decision: str, arguments: Namespace) -> None:
     """Columns divided by two spaces."""
-    header = ["input", "class", "probability"]
-    header += [text for k in range(2, arguments.top_k + 1) for text in (f"class {k}", "")]
-    nothing = f"no class above {arguments.threshold:g}", ""
+    header = ["input", decision, "probability"]
+    header += [text for k in range(2, arguments.top_k + 1) for text in (f"{decision} {k}", "")]
+    nothing = f"no {decision} above {arguments.threshold:g}", ""
     rows = (
-        [p.name, *(s for name, x in p.classes for s in (name, f"{x:.2%}"))]
-        if p.classes
+        [p.name, *(s for name, x in p.answers for s in (name, f"{x:.2%}"))]
+        if p.answers
         else [p.name, *nothing]
         for p in predictions
     )
@@ -45,18 +46,18 @@ def print_table(predictions: Iterator[Prediction], arguments: Namespace) -> None
             print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=False)).rstrip())
 
 
-def print_csv(predictions: Iterator[Prediction], arguments: Namespace) -> None:
-    """One row a class; a sample without one has a single row of rank 0 with empty cells. Kept
+def print_csv(predictions: Iterator[Prediction], decision: str, arguments: Namespace) -> None:
+    """One row an answer; a sample without one has a single row of rank 0 with empty cells. Kept
     columns come last, under their names."""
-    columns = ["input", "rank", "class", "probability"]
+    columns = ["input", "rank", decision, "probability"]
     kept = [f"{name} (kept)" if name in columns else name for name in arguments.keep]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*columns, *kept])
     for prediction in predictions:
         cells = [as_cell(value) for value in prediction.kept]
-        for rank, (name, p) in enumerate(prediction.classes, start=1):
+        for rank, (name, p) in enumerate(prediction.answers, start=1):
             writer.writerow([prediction.name, rank, name, f"{p:.6f}", *cells])
-        if not prediction.classes:
+        if not prediction.answers:
             writer.writerow([prediction.name, 0, "", "", *cells])
 
 
@@ -67,10 +68,10 @@ def as_cell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def print_jsonl(predictions: Iterator[Prediction], arguments: Namespace) -> None:
-    """One object a sample; a sample without a class has an empty list."""
+def print_jsonl(predictions: Iterator[Prediction], decision: str, arguments: Namespace) -> None:
+    """One object a sample; a sample without an answer has an empty list."""
     for prediction in predictions:
-        found = [{"class": name, "probability": round(p, 6)} for name, p in prediction.classes]
+        found = [{decision: name, "probability": round(p, 6)} for name, p in prediction.answers]
         line: dict[str, Any] = {"input": prediction.name, "predictions": found}
         if arguments.keep:
             line["kept"] = dict(zip(arguments.keep, prediction.kept, strict=True))

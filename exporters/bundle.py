@@ -27,7 +27,7 @@ from exporters.bundle_place import (
 )
 from exporters.model_card import model_card
 from exporters.verdict import why_not_replace
-from preprocessing.reader import check_files
+from preprocessing.reader import PARTS, check_preprocessing
 
 __all__ = ["Stage", "describe_files", "sha256_of", "write_atomically"]
 
@@ -125,13 +125,13 @@ class Stage:
         text = "\n".join(reasons) + (f"\n\n{log}" if log else "") + "\n"
         (target / "reason.txt").write_text(text, encoding="utf-8")
 
-    def add_runtime(self, kind: str, files: Mapping[str, str]) -> None:
+    def add_runtime(self, preprocessing: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """Copies the torch-free predictor and what its preprocessing needs.
 
         Raises:
-            ValueError: `files` holds something else than a tokenizer.
+            ValueError: It would hold something else than a tokenizer, or no reader is known.
         """
-        check_files(kind, files)
+        check_preprocessing(preprocessing, files)
         shutil.copyfile(runtime.__file__, self.folder / "predict.py")
         here = Path(runtime.__file__).parent
         (self.folder / "exporters").mkdir()
@@ -140,12 +140,13 @@ class Stage:
         )
         for name in BUNDLE_PARTS:
             shutil.copyfile(here / name, self.folder / "exporters" / name)
-        target = self.folder / "preprocessing"
-        target.mkdir()
-        readers = "text*.py" if kind == "text" else "images.py"
-        for pattern in ("__init__.py", "reader.py", "sources.py", "table*.py", readers):
-            for source in (here.parent / "preprocessing").glob(pattern):
-                shutil.copyfile(source, target / source.name)
+        for name in ("preprocessing", "tasks"):
+            (self.folder / name).mkdir()
+        needed = ["__init__.py", "reader.py", "sources.py", "table*.py"]
+        needed += PARTS[preprocessing["kind"]]
+        needed = [f"preprocessing/{pattern}" for pattern in needed] + ["tasks/*.py"]
+        for source in (path for pattern in needed for path in here.parent.glob(pattern)):
+            shutil.copyfile(source, self.folder / source.parent.name / source.name)
         for name, content in files.items():
             (self.folder / name).write_text(content, encoding="utf-8")
 

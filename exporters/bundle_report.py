@@ -1,6 +1,6 @@
 """What finished bundles can do on this machine: one measured by itself, or two side by side.
 
-Nothing is changed. Accuracies and scores are those of the manifests; times are measured now, in a
+Nothing is changed. Scores are those of the manifests; times are measured now, in a
 process of its own.
 """
 
@@ -17,9 +17,9 @@ from exporters.benchmark import TimedFile, benchmark_files
 from exporters.bundle_files import read_manifest
 from exporters.machine import describe_machine
 from exporters.process import ChildError, run_child
+from tasks.base import build_task
 
 NEEDS_TRUST = ("pt2", *NATIVE_FORMATS)  # torch.export.load unpickles; the others are machine code
-CLASSES_SHOWN = 10
 Latency = Sequence[Mapping[str, Any]]
 
 
@@ -46,7 +46,7 @@ def print_benchmark(bundle: Path, trust: bool, timeout: float, console: Console)
 def print_comparison(
     first: Path, second: Path, trust: bool, timeout: float, console: Console
 ) -> None:
-    """Accuracy, size, time and class scores of two bundles.
+    """Scores, size and time of two bundles.
 
     Raises:
         ValueError: A bundle is damaged, or they have no format in common.
@@ -59,14 +59,16 @@ def print_comparison(
         for file in timed_files(bundle, manifests[label], f"{label} ", trust, console)
     ]
     latencies = measure(files, timeout) if files else {}
-    table = new_table("bundle", "accuracy", "MB", *settings(next(iter(latencies.values()), [])))
+    metric = build_task(manifests["A"]).main_metric
+    table = new_table("bundle", metric, "MB", *settings(next(iter(latencies.values()), [])))
     for name in dict.fromkeys(file.format_name for file in files):
         for label, manifest in manifests.items():
             entry = manifest["artifacts"].get(name)
             times = latencies.get(f"{label} {name}")
             if entry is not None and times is not None:
-                accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.2f} %"
-                cells = accuracy, f"{entry['bytes'] / 1e6:.2f}", *medians(times)
+                score = entry.get(metric)
+                shown = "" if score is None else f"{score:.2f} %"
+                cells = shown, f"{entry['bytes'] / 1e6:.2f}", *medians(times)
                 table.add_row(f"{label} {name}", *cells)
     console.print(table)
     for label, bundle in bundles.items():
@@ -131,32 +133,13 @@ def machine_line(manifest: Mapping[str, Any]) -> str:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What the two were trained and scored on, and the classes whose F1 differs most."""
+    """What the two were trained and scored on, and what their task says of them."""
     lines = []
     if a["fingerprint"] == b["fingerprint"]:
         lines.append("Same data (by fingerprint).")
     else:
         lines.append("Different data (by fingerprint): scores are not of the same samples.")
-    names = [dict.fromkeys(manifest["class_names"]) for manifest in (a, b)]
-    for label, only in (("A", names[0].keys() - names[1]), ("B", names[1].keys() - names[0])):
-        if only:
-            lines.append(f"Classes only {label} has: {', '.join(sorted(only)[:CLASSES_SHOWN])}")
-    if a["evaluation"] is None or b["evaluation"] is None:
-        return [*lines, "No class scores: one of them is unverified."]
-    lines.append(
-        f"Checkpoints: {a['evaluation']['accuracy']:.2%} of {a['num_samples']} samples right, "
-        f"{b['evaluation']['accuracy']:.2%} of {b['num_samples']}."
-    )
-    scores = [
-        {
-            name: c["f1"]
-            for name, c in zip(m["class_names"], m["evaluation"]["classes"], strict=True)
-        }
-        for m in (a, b)
-    ]
-    shared = [name for name in names[0] if name in names[1]]
-    shared.sort(key=lambda name: -abs(scores[1][name] - scores[0][name]))
-    for name in shared[:CLASSES_SHOWN]:
-        before, after = scores[0][name], scores[1][name]
-        lines.append(f"  F1 of {name}: {before:.4f} -> {after:.4f} ({after - before:+.4f})")
-    return lines
+    task, other = build_task(a), build_task(b)
+    if task.name != other.name:
+        return [*lines, f"Different tasks: A is {task.name}, B {other.name}."]
+    return lines + task.differences(other, a["evaluation"], b["evaluation"])

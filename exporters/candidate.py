@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from exporters import EXPORTERS, OPSET
 from exporters.bundle import describe_files
 from exporters.spec import ExportSpec, assert_exportable
+from tasks.base import build_task
 
 # -> (the deployable module, the checkpoint's description)
 Loader = Callable[[], tuple[nn.Module, dict[str, Any]]]
@@ -48,8 +49,12 @@ class ExportJob:
 
     def metadata(self) -> dict[str, str]:
         """What a file should say about itself, for formats that have room for it."""
-        kept = ("kind", "class_names", "preprocessing", "input_spec", "fingerprint", "git_commit")
-        return {name: json.dumps(self.description.get(name)) for name in kept}
+        kept = ("preprocessing", "input_spec", "fingerprint", "git_commit")
+        task = build_task(self.description)
+        kind = self.description.get("preprocessing", {}).get("kind")
+        found = {"kind": kind, "task": task.name, **task.values}
+        found |= {name: self.description.get(name) for name in kept}
+        return {name: json.dumps(value) for name, value in found.items()}
 
 
 def format_module(name: str) -> Any:

@@ -4,7 +4,7 @@ Written by a fresh process before any format is proven, hashed, and kept outside
 holds the whole validation set with the reference logits, and small cases that sweep the batch size
 (and, for text, the length and the padding).
 
-N batch, L tokens, K classes.
+N batch, L tokens, K outputs.
 """
 
 import json
@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from exporters.bundle import sha256_of, write_atomically
-from exporters.calibration import calibrate, class_scores
 from exporters.candidate import Loader, precision_of, read_samples
 from exporters.program import probe
 from exporters.spec import ExportSpec, assert_exportable
+from tasks.base import Task, build_task
 
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 """Input arrays by name -> logits float32 [N,K]."""
@@ -45,7 +45,7 @@ class Evaluation:
     """The whole file."""
 
     inputs: dict[str, np.ndarray]
-    targets: np.ndarray  # int64 [M]
+    targets: np.ndarray  # [M,...], as the task has them
     reference: np.ndarray  # float32 [M,K]
     cases: list[Case]
     whole: bool = True  # not a part of the split; known only where it was made
@@ -135,8 +135,8 @@ def write_reference(
     """Runs the checkpoint in eager mode over the validation samples and writes the file.
 
     Returns:
-        The checkpoint's description, and "sha256", "num_samples", "whole", "accuracy", "classes"
-        and "calibration" of the reference; an empty dict where there are no samples.
+        The checkpoint's description, and "sha256", "num_samples", "whole", "calibration" and what
+        the task says of the reference; an empty dict where there are no samples.
 
     Raises:
         ValueError: Weights are not finite, samples do not fit, or the recorded score differs.
@@ -148,49 +148,45 @@ def write_reference(
     _, description["probe"] = probe(module, spec.example(arrays), spec.dynamic_shapes())
     if arrays is None:
         return description, {}
-    runner = tensor_runner(module, spec.names)
-    evaluation = evaluate(runner, spec, arrays, "validation.npz")
+    runner, task = tensor_runner(module, spec.names), build_task(description)
+    evaluation = evaluate(runner, spec, arrays, "validation.npz", task)
     inputs, targets, reference = evaluation.inputs, evaluation.targets, evaluation.reference
-    accuracy = float((reference.argmax(axis=1) == targets).mean())
+    found = task.evaluate(reference, targets)
     if evaluation.whole:
-        check_score(accuracy, len(targets), description)
+        check_score(found[task.main_metric], len(targets), description, task)
     cases = [Case(*case) for case in sweep(spec, inputs, runner)]
     write_evaluation(evaluation_file, replace(evaluation, cases=cases))
     facts = {
         "num_samples": len(targets),
         "whole": evaluation.whole,
-        "accuracy": accuracy,
-        "classes": class_scores(reference.argmax(axis=1), targets, reference.shape[1]),
-        "calibration": calibrate(reference, targets),
+        **found,
+        "calibration": task.calibrate(reference, targets),
     }
     return description, facts | {"sha256": sha256_of(evaluation_file)}
 
 
 def evaluate(
-    runner: Runner, spec: ExportSpec, arrays: Mapping[str, np.ndarray], origin: str
+    runner: Runner, spec: ExportSpec, arrays: Mapping[str, np.ndarray], origin: str, task: Task
 ) -> Evaluation:
     """Runs all samples of a split; without the small cases.
 
     Raises:
-        ValueError: Inputs do not fit, there are none, or labels lie outside 0..K-1.
+        ValueError: Inputs do not fit, there are none, or a target is not one of the task.
     """
     spec.check_arrays(arrays, origin)
     targets = arrays["targets"]
     if len(targets) == 0:
         raise ValueError(f"{origin} holds no samples")
     inputs = {name: arrays[name] for name in spec.names}
+    if bad := task.bad_target(targets):
+        raise ValueError(f"{origin}: {bad}")
     reference = run_all(runner, inputs)
-    if targets.min() < 0 or targets.max() >= reference.shape[1]:
-        raise ValueError(
-            f"{origin} has labels {targets.min()}..{targets.max()}, "
-            f"but the checkpoint has {reference.shape[1]} classes"
-        )
     whole = int(arrays.get("total", -1)) == len(targets)
     return Evaluation(inputs, targets, reference, [], whole)
 
 
-def check_score(accuracy: float, num_samples: int, description: Mapping[str, Any]) -> None:
-    """Compares with the accuracy that training recorded for this very checkpoint.
+def check_score(score: float, num_samples: int, description: Mapping[str, Any], task: Task) -> None:
+    """Compares with the score that training recorded for this very checkpoint.
 
     Two samples (at least 0.2 points) may differ, as rounding does; 2 points after training in low
     precision.
@@ -198,16 +194,16 @@ def check_score(accuracy: float, num_samples: int, description: Mapping[str, Any
     Raises:
         ValueError: The loaded model is not the trained one.
     """
-    recorded = (description.get("scores") or {}).get("val/accuracy")
+    recorded = (description.get("scores") or {}).get(f"val/{task.main_metric}")
     limited = (description.get("config") or {}).get("limit_val_batches") not in (None, 1.0)
     if recorded is None or limited:
         return
     low_precision = "16" in precision_of(description)
     allowed = max(0.02 if low_precision else 0.002, 2 / num_samples)
-    if not abs(accuracy - recorded) <= allowed:
+    if not abs(score - recorded) <= allowed:
         raise ValueError(
             f"the loaded model is not the one that was trained on these data: it scores "
-            f"{accuracy:.2%} on the {num_samples} validation samples, and the checkpoint "
+            f"{score:.2%} on the {num_samples} validation samples, and the checkpoint "
             f"recorded {recorded:.2%}"
         )
 

@@ -1,12 +1,13 @@
 """The flags of export.py, and what their values may be."""
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from exporters import DEFAULT_FORMATS, OPSET, OPSETS
 from exporters.command_line import OneLineParser, positive
-from exporters.format_choice import Choice, choose
+from exporters.format_choice import QAT, Choice, check_speed_limit, choose
 from exporters.machine import library_version
 from exporters.verdict import Limits
 
@@ -48,6 +49,23 @@ def opset(text: str) -> int:
     )
 
 
+def parse_arguments(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """The arguments, each for itself and all together right; else the process ends with 2."""
+    found = parser.parse_args(argv)
+    names = (found.formats or choose("default")).names
+    try:
+        check_speed_limit(names, found.fail_if_slower)
+    except ValueError as error:
+        parser.error(str(error))
+    if found.fail_if_slower and found.skip_timing:
+        parser.error("--fail_if_slower needs the timing that --skip_timing leaves out")
+    if unmade := set(found.requested or []) - {*names, QAT}:
+        parser.error(f"--requested {','.join(sorted(unmade))}: not one of --formats")
+    return found
+
+
 def export_parser(description: str) -> argparse.ArgumentParser:
     parser = OneLineParser(prog="export.py", description=description, allow_abbrev=False)
     add = parser.add_argument
@@ -70,7 +88,7 @@ def export_parser(description: str) -> argparse.ArgumentParser:
     limits = Limits()
     percent = partial(number, 0, 100)
     add("--max_drop", type=percent, default=limits.max_drop,
-        help="points of accuracy INT8 may lose")  # fmt: skip
+        help="points of the main score INT8 may lose")  # fmt: skip
     add("--max_drop_fp32", type=percent, default=limits.max_drop_fp32, help="likewise for FP32")
     add("--min_agreement", type=percent, default=limits.min_agreement,
         help="percent of samples for which INT8 must give the checkpoint's class")  # fmt: skip

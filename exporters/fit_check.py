@@ -1,12 +1,12 @@
 """What the fit checks before it starts: whether its network can be exported, in which formats.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,16 +16,22 @@ from exporters.candidate import format_module
 from exporters.format_choice import Choice, check_speed_limit, choose
 from exporters.program import probe
 from exporters.spec import EXAMPLE_BATCH, ExportSpec
-from preprocessing.reader import check_files
+from preprocessing.inputs import values_of
+from tasks.base import build_task
 
 
 def check_export(
-    module: nn.Module, datamodule: Any, formats: str = "default", fail_if_slower: bool = False
+    module: nn.Module,
+    description: Mapping[str, Any],
+    datamodule: Any,
+    formats: str = "default",
+    fail_if_slower: bool = False,
 ) -> str | None:
-    """`check` with what the datamodule says and shows, for the flags --export.*.
+    """`check` with what the description says and the datamodule shows, for the flags --export.*.
 
     Returns:
-        What a user should know before training: formats that this network will not have.
+        What a user should know before training: formats that this network will not have, and what
+        the bundle will not be able to read.
 
     Raises:
         ValueError: The module cannot be exported as the datamodule describes it, or not in a format
@@ -34,20 +40,22 @@ def check_export(
     choice = choose(formats)
     check_speed_limit(choice.names, fail_if_slower, "--export.")
     inputs, _ = datamodule.example_batch()
-    example = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    spec = ExportSpec.from_json(datamodule.input_spec)
-    try:
-        check_files(datamodule.kind, datamodule.files)
-    except ValueError as error:
-        raise ValueError(f"export: the datamodule {error}") from error
-    return check(module, spec, example, len(datamodule.class_names), choice)
+    spec = ExportSpec.from_json(description["input_spec"])
+    num_outputs = build_task(description).num_outputs
+    notes = [check(module, spec, values_of(inputs), num_outputs, choice)]
+    if description["preprocessing"]["kind"] == "arrays":
+        notes.append(
+            "export: the bundle will take .npz files of the inputs alone, since this data has no "
+            "preprocessing that says how other files become inputs"
+        )
+    return "\n".join(filter(None, notes)) or None
 
 
 def check(
     module: nn.Module,
     spec: ExportSpec,
     example: Sequence[Tensor] | None = None,
-    num_classes: int | None = None,
+    num_outputs: int | None = None,
     choice: Choice | None = None,
 ) -> str | None:
     """Runs a copy of the module as an exporter would; meant for the start of the fit.
@@ -56,7 +64,7 @@ def check(
         module: The deployable module (raw input -> logits); left as it is.
         spec: What the datamodule says goes in.
         example: One tensor an input, batch of at least 2; None makes one.
-        num_classes: K that the logits must have.
+        num_outputs: K that the logits must have.
         choice: The formats to look at; None stands for the default ones.
 
     Returns:
@@ -82,7 +90,7 @@ def check(
     copied = copy.deepcopy(module).cpu().float().eval()
     on_cpu = tuple(tensor.detach().cpu() for tensor in inputs)
     logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
-    check_logits(logits, len(inputs[0]), num_classes)
+    check_logits(logits, len(inputs[0]), num_outputs)
     return check_formats(copied, on_cpu, {"probe": found}, choice or choose("default"))
 
 
@@ -111,20 +119,20 @@ def why_not(
     return reason
 
 
-def check_logits(logits: object, batch: int, num_classes: int | None) -> None:
+def check_logits(logits: object, batch: int, num_outputs: int | None) -> None:
     """Refuses an output that is not finite logits [N,K].
 
     Raises:
         ValueError: What was found instead.
     """
-    classes = "K" if num_classes is None else str(num_classes)
+    outputs = "K" if num_outputs is None else str(num_outputs)
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"export: forward returns {type(logits).__name__}, expected one tensor "
-            f"of logits [{batch},{classes}]"
+            f"of logits [{batch},{outputs}]"
         )
     shape = list(logits.shape)
-    if len(shape) != 2 or shape[0] != batch or num_classes not in (None, shape[1]):
-        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{classes}]")
+    if len(shape) != 2 or shape[0] != batch or num_outputs not in (None, shape[1]):
+        raise ValueError(f"export: forward returns {shape}, expected logits [{batch},{outputs}]")
     if not bool(torch.isfinite(logits).all()):
         raise ValueError("export: the logits are not finite on the example")

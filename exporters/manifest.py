@@ -12,11 +12,10 @@ from exporters.machine import describe_machine, library_versions
 from exporters.outcome import Outcome
 from exporters.report import recommendation
 from exporters.verdict import FAILED, PAYS, Evidence, pays, recommend
+from tasks.base import Task, build_task
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy", "pillow", "tokenizers")
 FROM_DESCRIPTION = (
-    "kind",
-    "class_names",
     "input_spec",
     "preprocessing",
     "normalisation",
@@ -43,9 +42,13 @@ def build_manifest(
     artifacts: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Joins what the checkpoint says with what was found; "files" and hashes are added later."""
+    task = build_task(description)
     manifest: dict[str, Any] = {
         "manifest_version": MANIFEST_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "kind": description["preprocessing"]["kind"],
+        "task": task.name,
+        **task.values,
         **{name: description.get(name) for name in FROM_DESCRIPTION},
         "training": training_settings(description.get("config") or {}),
         "checkpoint": {
@@ -57,7 +60,7 @@ def build_manifest(
         "evaluation": {k: v for k, v in reference.items() if k != "calibration"} or None,
         "calibration": reference.get("calibration", UNCALIBRATED),
         "eager": {
-            "accuracy": 100 * reference["accuracy"] if reference else None,
+            task.main_metric: 100 * reference[task.main_metric] if reference else None,
             **eager,
         },
         "artifacts": artifacts,
@@ -80,7 +83,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {f"data.{k}": data[k] for k in ("name", "batch_size") if k in data} | flat
 
 
-def artifact_entry(name: str, outcome: Outcome) -> dict[str, Any]:
+def artifact_entry(name: str, outcome: Outcome, task: Task) -> dict[str, Any]:
     """What the manifest says about one format."""
     module = format_module(name)
     evidence = outcome.evidence
@@ -96,7 +99,8 @@ def artifact_entry(name: str, outcome: Outcome) -> dict[str, Any]:
         "verdict": outcome.verdict.verdict,
         "reasons": outcome.verdict.reasons,
         "notes": notes(outcome),
-        **(comparison(evidence) if evidence is not None and compared else dict.fromkeys(COMPARED)),
+        **dict.fromkeys(("parity", task.main_metric, f"{task.main_metric}_difference", "paired")),
+        **(comparison(evidence) if evidence is not None and compared else {}),
         "test": outcome.test,
         "latency": outcome.latency,
         "memory_mb": outcome.memory_mb,
@@ -107,21 +111,18 @@ def artifact_entry(name: str, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-COMPARED = ("parity", "accuracy", "accuracy_difference", "paired")
-
-
 def comparison(evidence: Evidence) -> dict[str, Any]:
     """The figures of the gate."""
     int8 = evidence.precision == "int8"
     return {
         "parity": {
             "max_difference": evidence.max_difference,
-            "agreement": evidence.agreement,
+            "agreement": evidence.compared.agreement,
             "sqnr_db": round(evidence.sqnr_db, 2) if int8 else None,
-            "flipped": evidence.flipped,
+            "flipped": evidence.compared.flipped,
             "cases": evidence.num_cases,
         },
-        **evidence.scores(),
+        **evidence.compared.scores(),
     }
 
 

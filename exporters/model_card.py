@@ -6,8 +6,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-MAX_CLASSES = 50  # more are left out of the text; the manifest has all
-FEW_SAMPLES = 20
+from preprocessing.inputs import InputsSpec
+from tasks.base import build_task
+
 HERE = Path(__file__).parent
 FORMS = {
     "image": {
@@ -27,39 +28,52 @@ FORMS = {
         "example": '--text "some text" folder/',
         "column": "text",
     },
+    "arrays": {
+        "what": "arrays",
+        "goes_in": "$described; how a file becomes these is not known here, so samples are .npz "
+        "files that hold one array an input, without the axis of the batch.",
+        "needs": "",
+        "example": "sample.npz folder/",
+        "column": "path",
+    },
 }
 
 
 def model_card(manifest: Mapping[str, Any]) -> str:
     """Markdown."""
-    kind, names = manifest["kind"], manifest["class_names"]
-    inputs = [item["name"] for item in manifest["input_spec"]["inputs"]]
+    kind, card = (
+        manifest["preprocessing"]["kind"],
+        build_task(manifest).card(manifest["evaluation"]),
+    )
+    inputs = InputsSpec.from_json(manifest["input_spec"])
     values = {
         **manifest,
         **manifest["preprocessing"],
         **FORMS[kind],
         "network": manifest["network"]["name"],
-        "num_classes": len(names),
-        "class_names": ", ".join(map(cell, names[:MAX_CLASSES]))
-        + ", …" * (len(names) > MAX_CLASSES),
+        **card,
+        "decisions": cell(card["decisions"]),
         "epochs": "unknown" if (epoch := manifest["checkpoint"]["epoch"]) is None else epoch + 1,
         "checkpoint": manifest["checkpoint"]["sha256"],
         "settings": settings_rows(manifest),
-        "scores": scores(manifest),
+        "scores": scores(manifest, card),
         "formats": format_rows(manifest),
         "test": tested_on(manifest["eager"].get("test")),
-        "thin": thin_classes(manifest["evaluation"]),
         "architecture": manifest["machine"].get("architecture", ""),
         "onnxruntime": manifest["versions"].get("onnxruntime", "of unknown version"),
         "file": example_file(manifest),
-        "first": inputs[0],
-        "last": inputs[-1],
-        "temperature": f"{manifest['calibration']['temperature']:g}",
+        "first": inputs.names[0],
+        "last": inputs.names[-1],
+        "described": "; ".join(item.describe() for item in inputs.inputs),
+        "probabilities": Template(card["probabilities"]).substitute(
+            temperature=f"{manifest['calibration']['temperature']:g}"
+        ),
         "files": rows((n, f["bytes"], f"`{f['sha256']}`") for n, f in manifest["files"].items()),
     }
     for name, source in (("goes_in", values["goes_in"]), ("calls", read(f"call_{kind}.md"))):
         values[name] = Template(source).substitute(values)
-    if script := (manifest["artifacts"].get("torchscript") or {}).get("file"):
+    script = (manifest["artifacts"].get("torchscript") or {}).get("file")
+    if script and kind != "arrays":
         source = read(f"call_{kind}_torchscript.md")
         values["calls"] += Template(source).substitute(values | {"file": script})
     return Template(read("model_card.md")).substitute(values)
@@ -85,23 +99,19 @@ def settings_rows(manifest: Mapping[str, Any]) -> str:
     return rows((k, json.dumps(v)[:200]) for k, v in (arguments | manifest["training"]).items())
 
 
-def scores(manifest: Mapping[str, Any]) -> str:
-    """The checkpoint on the validation set, by class."""
+def scores(manifest: Mapping[str, Any], card: Mapping[str, Any]) -> str:
+    """The checkpoint on the validation set, as its task has it."""
     found = manifest["evaluation"]
     if found is None:
         return "Unverified: there were no validation samples."
-    classes = zip(manifest["class_names"], found["classes"], strict=True)
-    table = rows(
-        (name, *(f"{c[key]:.4f}" for key in ("precision", "recall", "f1")), c["samples"])
-        for name, c in list(classes)[:MAX_CLASSES]
-    )
+    table = card["table"]
     part = "" if found["whole"] else " (a part of it)"
-    return f"""Accuracy {found["accuracy"]:.2%} on {found["num_samples"]} samples of the validation
+    return f"""{card["score"]} on {found["num_samples"]} samples of the validation
 set{part} that chose the checkpoint. {calibration_line(manifest["calibration"])}
 
-| class | precision | recall | F1 | samples |
-|---|---|---|---|---|
-{table}"""
+| {" | ".join(table.columns)} |
+|{"---|" * len(table.columns)}
+{rows(table.rows)}"""
 
 
 def calibration_line(calibration: Mapping[str, Any]) -> str:
@@ -118,19 +128,20 @@ def calibration_line(calibration: Mapping[str, Any]) -> str:
 def format_rows(manifest: Mapping[str, Any]) -> str:
     """What became of each format, after the checkpoint itself."""
     reference = manifest["eager"] | {"verdict": "reference"}
+    metric = build_task(manifest).main_metric
     return rows(
         (
             name,
             entry.get("file") or "",
             f"{entry['bytes'] / 1e6:.2f}" if "bytes" in entry else "",
-            *accuracies(entry, "accuracy", ".2f"),
+            *score_cells(entry, metric, ".2f"),
             entry["verdict"],
         )
         for name, entry in {"eager PyTorch": reference, **manifest["artifacts"]}.items()
     )
 
 
-def accuracies(entry: Mapping[str, Any], key: str, form: str) -> list[str]:
+def score_cells(entry: Mapping[str, Any], key: str, form: str) -> list[str]:
     """On the validation and on the test split: in percent, or points more than eager's."""
     found = ((scores or {}).get(key) for scores in (entry, entry.get("test")))
     return ["" if value is None else format(value, form) for value in found]
@@ -142,16 +153,6 @@ def tested_on(test: Mapping[str, Any] | None) -> str:
         return ""
     part = "" if test["whole"] else " (a part of it)"
     return f"Test: {test['paired']['samples']} samples of that set{part}, which decided nothing."
-
-
-def thin_classes(evaluation: Mapping[str, Any] | None) -> str:
-    """A limit more, where classes have too few samples to be scored."""
-    few = sum(c["samples"] < FEW_SAMPLES for c in (evaluation or {}).get("classes", ()))
-    if not few:
-        return ""
-    return (
-        f"\n- {few} classes have fewer than {FEW_SAMPLES} samples there: their scores say little."
-    )
 
 
 def example_file(manifest: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from exporters.candidate import ExportJob
 from exporters.evaluation import run_all, tensor_runner
 from exporters.onnx_int8 import PRECISION, RUNTIME, load, read_back
 from exporters.program import graph_unavailable
+from tasks.base import build_task
 
 __all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
@@ -55,9 +56,10 @@ def export(job: ExportJob, path: Path) -> dict[str, Any]:
     with torch.enable_grad():
         module, curve = fine_tune(job, job.options.training())
     details = onnx_int8.export(replace(job, module=module, float_onnx=None), path)
+    metric = build_task(job.description).main_metric
     lines = [
         f"epoch {entry['epoch']}: loss {entry['loss']:.5f}"
-        + (f", validation accuracy {entry['val_accuracy']:.2f} %" if job.validation else "")
+        + (f", validation {metric} {entry[f'val_{metric}']:.2f} %" if job.validation else "")
         for entry in curve
     ]
     notes = [f"fine-tuned: {'; '.join(lines)}", *details["notes"]]
@@ -71,7 +73,8 @@ def fine_tune(
 
     Returns:
         The float network with the new weights, and one entry an epoch: "epoch", "loss" (mean
-        Kullback-Leibler divergence a sample) and "val_accuracy" in percent, with rounding.
+        Kullback-Leibler divergence a sample) and the score, such as "val_accuracy", in percent,
+        with rounding.
 
     Raises:
         ValueError: There was nothing to train on, or the loss is not finite.
@@ -96,8 +99,7 @@ def fine_tune(
         if count == 0 or not math.isfinite(total):
             raise ValueError(f"QAT: epoch {epoch} saw {count} samples, loss {total:g}")
         schedule.step()
-        accuracy = validate(student, job)
-        curve.append({"epoch": epoch, "loss": total / count, "val_accuracy": accuracy})
+        curve.append({"epoch": epoch, "loss": total / count, **validate(student, job)})
     module = copy.deepcopy(job.module)
     trained = student.state_dict()
     module.load_state_dict({name: trained[name] for name in module.state_dict()})
@@ -125,10 +127,12 @@ def rounded(job: ExportJob) -> nn.Module:
     return student
 
 
-def validate(student: nn.Module, job: ExportJob) -> float | None:
-    """Accuracy with rounding, in percent; None without validation samples."""
+def validate(student: nn.Module, job: ExportJob) -> dict[str, float | None]:
+    """The score with rounding, by its name, in percent; None without validation samples."""
+    task = build_task(job.description)
+    name = f"val_{task.main_metric}"
     if job.validation is None:
-        return None
+        return {name: None}
     inputs = {name: job.validation[name] for name in job.spec.names}
-    logits = run_all(tensor_runner(student, job.spec.names), inputs)
-    return float(100 * (logits.argmax(axis=1) == job.validation["targets"]).mean())
+    outputs = run_all(tensor_runner(student, job.spec.names), inputs)
+    return {name: 100 * task.evaluate(outputs, job.validation["targets"])[task.main_metric]}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporters.verdict import Evidence, Verdict
+from tasks.base import Comparison
 
 
 @dataclass
@@ -24,5 +25,6 @@ class Outcome:
 
 def restored(record: dict[str, Any]) -> Outcome:
     """An outcome as `proven.remember` was given it."""
-    verdict, evidence = Verdict(**record["verdict"]), Evidence(**record["evidence"])
+    verdict, facts = Verdict(**record["verdict"]), record["evidence"]
+    evidence = Evidence(**facts | {"compared": Comparison(**facts["compared"])})
     return Outcome(**record | {"verdict": verdict, "evidence": evidence})

@@ -29,6 +29,7 @@ from exporters.outcome import Outcome, restored
 from exporters.process import ChildError, run_child, start_server
 from exporters.verdict import FAILED, PASSED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
 from exporters.verify import prove, score_test
+from tasks.base import build_task
 
 TESTING = "testing"
 SPARE_BYTES = 50_000_000
@@ -102,6 +103,7 @@ class Pipeline:
         except ChildError as error:
             raise ValueError(str(error)) from error
         settings = self.settings
+        self.task = build_task(description)
         self.key = proven.key_of(settings.checkpoint, settings.samples, self.reference)
         stage = Stage(settings.output)
         try:
@@ -115,7 +117,7 @@ class Pipeline:
             manifest = build_manifest(
                 self.settings.checkpoint, description, self.reference, eager, self.entries()
             )
-            stage.add_runtime(description["kind"], description.get("files") or {})
+            stage.add_runtime(description["preprocessing"], description.get("files") or {})
             self.placed = stage.finish(manifest, settings.overwrite)
             self.say_what_went(dropped, stage)
             return manifest
@@ -220,7 +222,7 @@ class Pipeline:
             evidence = self.child(
                 f"proving {name}", prove, name, folder, made["files"], description["input_spec"],
                 self.evaluation_file if self.reference else None, self.reference.get("sha256", ""),
-                settings.opset,
+                self.task, settings.opset,
             )  # fmt: skip
         except ChildError as error:
             return Outcome(Verdict(FAILED, [str(error)]), log=error.log)
@@ -285,7 +287,7 @@ class Pipeline:
         if not samples.is_file():
             return {}
         try:
-            return self.child(TESTING, score_test, self.load, paths, spec, samples)
+            return self.child(TESTING, score_test, self.load, paths, spec, samples, self.task)
         except ChildError as error:
             self.console.print(f"no figures of the test set: {error}", markup=False)
             return {}
@@ -301,4 +303,4 @@ class Pipeline:
     def entries(self) -> dict[str, dict[str, Any]]:
         """One a format, in the order of all formats."""
         names = [name for name in EXPORTERS if name in self.outcomes]
-        return {name: artifact_entry(name, self.outcomes[name]) for name in names}
+        return {name: artifact_entry(name, self.outcomes[name], self.task) for name in names}

@@ -1,8 +1,8 @@
 """Formats that an earlier export has proven: taken over, if nothing they depend on has changed.
 
 A record lies beside the samples. It holds for a format while checkpoint, samples, reference
-answers, limits, library versions and the exporters' own code are the same, and the format's files,
-in the bundle or in what an interrupted export left, have the hashes that were proven.
+answers, limits, library versions and the code of exporters and tasks are the same, and the format's
+files, in the bundle or in what an interrupted export left, have the hashes that were proven.
 """
 
 import hashlib
@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tasks
 from exporters.bundle import sha256_of, write_atomically
 from exporters.machine import library_versions
 from exporters.verdict import FAILED
 
 RECORD = "proven.json"
+CODE = (Path(__file__).parent, Path(tasks.__file__).parent)
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
@@ -32,7 +34,7 @@ def key_of(checkpoint: Path, samples: Path, reference: Mapping[str, Any]) -> str
         "calibration": sha256_of(calibration) if calibration.is_file() else None,
         "reference": reference["sha256"],
         "versions": library_versions(LIBRARIES),
-        "code": [sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))],
+        "code": [sha256_of(path) for folder in CODE for path in sorted(folder.glob("*.py"))],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -1,6 +1,6 @@
 """The table that an export ends with, and its recommendation.
 
-Accuracies are the checkpoint's in its own row, and differences from them in points in the others.
+Scores are the checkpoint's in its own row, and differences from them in points in the others.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from exporters.benchmark import EAGER
-from exporters.model_card import accuracies
+from exporters.model_card import score_cells
 from exporters.verdict import FAILED, PASSED, UNAVAILABLE, UNVERIFIED
+from tasks.base import build_task
 
 COLOURS = {PASSED: "green", FAILED: "red", UNVERIFIED: "yellow", UNAVAILABLE: "dim"}
 NARROW = 2
@@ -26,11 +27,11 @@ def print_report(manifest: Mapping[str, Any], console: Console) -> None:
     for name in ("MB", "parity", "val %", "test %", "ms"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("verdict", no_wrap=True)
-    eager = manifest["eager"]
-    cells = *accuracies(eager, "accuracy", ".2f"), milliseconds(eager["latency"])
+    eager, metric = manifest["eager"], build_task(manifest).main_metric
+    cells = *score_cells(eager, metric, ".2f"), milliseconds(eager["latency"])
     table.add_row(EAGER, "", "", "", *cells, "reference")
     for name, entry in manifest["artifacts"].items():
-        table.add_row(*row(name, entry))
+        table.add_row(*row(name, entry, metric))
     console.print(table)
     for name, entry in manifest["artifacts"].items():
         for reason in [*entry["reasons"], *entry["notes"]]:
@@ -38,7 +39,7 @@ def print_report(manifest: Mapping[str, Any], console: Console) -> None:
     console.print(Text(manifest["recommendation"]))
 
 
-def row(name: str, entry: Mapping[str, Any]) -> list[str | Text]:
+def row(name: str, entry: Mapping[str, Any], metric: str) -> list[str | Text]:
     """The cells of one format."""
     megabytes = f"{entry['bytes'] / 1e6:.2f}" if entry["bytes"] else ""
     return [
@@ -46,14 +47,14 @@ def row(name: str, entry: Mapping[str, Any]) -> list[str | Text]:
         entry["file"] or "",
         megabytes,
         parity(entry["parity"]),
-        *accuracies(entry, "accuracy_difference", "+.2f"),
+        *score_cells(entry, f"{metric}_difference", "+.2f"),
         milliseconds(entry["latency"]),
         Text(entry["verdict"], style=COLOURS[entry["verdict"]]),
     ]
 
 
 def parity(facts: Mapping[str, Any] | None) -> str:
-    """FP32: largest logit difference; INT8: share of equal classes."""
+    """FP32: largest logit difference; INT8: share of equal decisions."""
     if facts is None:
         return ""
     if facts["sqnr_db"] is not None:
@@ -76,8 +77,8 @@ def recommendation(manifest: Mapping[str, Any]) -> str:
         return "Recommended: none; no format passed."
     entry = manifest["artifacts"][chosen]
     speed = f"{1 / entry['time_score']:.1f}x as fast as eager, " if entry["time_score"] else ""
-    agreement = entry["parity"]["agreement"]
+    agreement, decision = entry["parity"]["agreement"], build_task(manifest).decision
     return (
-        f"Recommended on this machine: {chosen} ({speed}the checkpoint's class for "
+        f"Recommended on this machine: {chosen} ({speed}the checkpoint's {decision} for "
         f"{agreement:.2f} % of {manifest['num_samples']} samples)."
     )

@@ -4,7 +4,7 @@ A copy of this file is `predict.py` in every bundle. It imports numpy, onnxrunti
 are copied with it (which need Pillow or tokenizers) and nothing else. Samples are read, run and
 printed batch by batch, so memory stays flat however many there are.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from preprocessing.table_flags import (  # noqa: E402
     table_flag_problem,
     table_flags,
 )
+from tasks.base import Task, build_task  # noqa: E402
 
 NOTES = {
     "empty": "texts without a token: {} (each counts as one unknown token)",
@@ -97,12 +98,6 @@ class Fault:
     message: str
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """[N,K] -> probabilities float64 [N,K]."""
-    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
 # samples, what was read of each, and what cannot be
 Batch = tuple[list[Sample], list[Any], list[Fault]]
 
@@ -113,13 +108,13 @@ class Predictor:
 
     reader: Reader
     infer: Infer
-    class_names: Sequence[str]
-    temperature: float  # probabilities are softmax(logits / temperature)
+    task: Task
+    temperature: float  # makes probabilities mean what they say
 
     def predict(self, arguments: argparse.Namespace) -> Iterator[Prediction | Fault]:
         """Answers in the order of the samples; faults before the answers of their batch."""
-        if arguments.text and self.reader.kind != "text":
-            raise ValueError("--text: this model classifies pictures")
+        if arguments.text and not self.reader.takes_text:
+            raise ValueError("--text: this model takes files, not texts")
         for samples, items, faults in self.batches(arguments):
             yield from faults
             if items:
@@ -130,7 +125,7 @@ class Predictor:
         reader = self.reader
         table = table_flags(arguments)
         samples = find_samples(
-            arguments.text, arguments.files, table, reader.kind, reader.extensions, say
+            arguments.text, arguments.files, table, reader.takes_text, reader.extensions, say
         )
         read, items, faults = batch = [], [], []  # type: Batch
         for sample in samples:
@@ -152,20 +147,20 @@ class Predictor:
         self, samples: list[Sample], inputs: Mapping[str, np.ndarray], arguments: argparse.Namespace
     ) -> Iterator[Prediction | Fault]:
         """Runs one batch."""
-        logits = self.infer(inputs)
-        expected = len(samples), len(self.class_names)
-        if logits.shape != expected:
-            raise ValueError(f"the model returns {list(logits.shape)}, expected {list(expected)}")
-        finite = np.asarray(np.isfinite(logits).all(axis=1))
-        probabilities = softmax(np.where(finite[:, None], logits, 0) / self.temperature)
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, : arguments.top_k]
-        shown = np.take_along_axis(probabilities, best, axis=1)
-        rows = zip(samples, best.tolist(), shown.tolist(), finite.tolist(), strict=True)
-        for (name, _, kept), classes, values, is_finite in rows:
+        outputs = self.infer(inputs)
+        expected = len(samples), self.task.num_outputs
+        if outputs.shape != expected:
+            raise ValueError(f"the model returns {list(outputs.shape)}, expected {list(expected)}")
+        finite = np.asarray(np.isfinite(outputs).all(axis=1))
+        answers = self.task.answers(
+            np.where(finite[:, None], outputs, 0),
+            self.temperature,
+            arguments.top_k,
+            arguments.threshold,
+        )
+        for (name, _, kept), found, is_finite in zip(samples, answers, finite, strict=True):
             if is_finite:
-                found = zip(classes, values, strict=True)
-                above = [(self.class_names[k], p) for k, p in found if p >= arguments.threshold]
-                yield Prediction(name, above, kept)
+                yield Prediction(name, found, kept)
             else:
                 yield Fault(f"{name}: the model's output is not finite")
 
@@ -183,7 +178,7 @@ def say(note: str) -> None:
 def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
     """Prints answers on stdout, faults and notes on stderr; 1 where a sample has no answer."""
     faults = 0
-    arguments.top_k = min(arguments.top_k, len(predictor.class_names))  # there are no more
+    arguments.top_k = min(arguments.top_k, predictor.task.num_outputs)  # there are no more
 
     def answered() -> Iterator[Prediction]:
         nonlocal faults
@@ -194,7 +189,7 @@ def report(predictor: Predictor, arguments: argparse.Namespace) -> int:
                 faults += 1
                 print(f"error: {item.message}", file=sys.stderr)
 
-    FORMS[arguments.format](answered(), arguments)
+    FORMS[arguments.format](answered(), predictor.task.decision, arguments)
     for note in predictor.notes():
         say(note)
     return 1 if faults else 0
@@ -251,7 +246,7 @@ def predict_with_bundle(arguments: argparse.Namespace, bundle: Path) -> int:
     )
     session = open_session(bundle / entry["file"], arguments.threads)
     temperature = manifest["calibration"]["temperature"]
-    predictor = Predictor(reader, session_infer(session), manifest["class_names"], temperature)
+    predictor = Predictor(reader, session_infer(session), build_task(manifest), temperature)
     return report(predictor, arguments)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks.base import Comparison
+
 ABSOLUTE_TOLERANCE = 1e-4  # FP32: |difference| <= absolute + relative * |reference|
 RELATIVE_TOLERANCE = 1e-4
-CLEAR_MARGIN = 1e-3  # between the two best logits: beyond it the class must be the same
 MIN_SQNR_DB = 15.0
 PAYS = 1.3  # INT8 must be so much faster than FP32 in the same runtime
-Z_95 = 1.96
 
 PASSED = "passed"
 FAILED = "failed"
@@ -39,35 +39,10 @@ class Evidence:
     num_cases: int = 0
     max_difference: float = 0.0  # largest |output - reference| of all logits
     beyond_tolerance: str = ""  # where the FP32 tolerance is broken first
-    flipped: int = 0  # samples with a clear margin whose class changed
     sqnr_db: float = math.inf
     num_samples: int = 0
-    agreement: float = 0.0  # percent of samples with the reference's class
-    correct: int = 0
-    reference_correct: int = 0
-    lost: int = 0  # the reference is right, the file is wrong
-    won: int = 0  # the other way round
+    compared: Comparison = Comparison()  # what the task says of the decisions
     slowdown: float | None = None  # INT8 time / FP32 time in the same runtime
-
-    @property
-    def accuracy(self) -> float:
-        """Percent."""
-        return 100 * self.correct / self.num_samples
-
-    @property
-    def difference(self) -> float:
-        """Accuracy minus the reference's, in points."""
-        return 100 * (self.won - self.lost) / self.num_samples
-
-    def scores(self) -> dict[str, Any]:
-        """Accuracy, its difference from the reference's, and the paired comparison behind it."""
-        paired = {"samples": self.num_samples, "lost": self.lost, "won": self.won}
-        interval_95 = interval(self.lost, self.won, self.num_samples)
-        return {
-            "accuracy": self.accuracy,
-            "accuracy_difference": self.difference,
-            "paired": paired | {"interval_95": interval_95},
-        }
 
 
 @dataclass(frozen=True)
@@ -82,7 +57,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Decides about one file.
 
     A file that cannot be loaded or is not what was asked for fails; without samples it is
-    unverified; else parity (FP32) or agreement and SQNR (INT8), and the accuracy, decide.
+    unverified; else parity (FP32) or agreement and SQNR (INT8), and the score, decide.
     """
     reasons = list(evidence.problems)
     if evidence.num_samples == 0:
@@ -95,7 +70,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         reasons += int8_faults(evidence, limits)
     else:
         reasons += fp32_faults(evidence)
-    reasons += accuracy_faults(evidence, limits)
+    reasons += score_faults(evidence, limits)
     if limits.fail_if_slower and evidence.slowdown is not None and evidence.slowdown > 1:
         reasons.append(f"{evidence.slowdown:.2f}x the time of FP32 in the same runtime")
     return Verdict(FAILED if reasons else PASSED, reasons)
@@ -117,9 +92,10 @@ def fp32_faults(evidence: Evidence) -> list[str]:
             f"logits differ by up to {evidence.max_difference:.2g} "
             f"(first at {evidence.beyond_tolerance})"
         )
-    if evidence.flipped:
+    found = evidence.compared
+    if found.flipped:
         faults.append(
-            f"another class for {evidence.flipped} of {evidence.num_samples} samples "
+            f"another {found.decision} for {found.flipped} of {evidence.num_samples} samples "
             "that the checkpoint decides clearly"
         )
     return faults
@@ -127,10 +103,11 @@ def fp32_faults(evidence: Evidence) -> list[str]:
 
 def int8_faults(evidence: Evidence, limits: Limits) -> list[str]:
     faults = []
-    if evidence.agreement < limits.min_agreement:
+    found = evidence.compared
+    if found.agreement < limits.min_agreement:
         faults.append(
-            f"the checkpoint's class for {evidence.agreement:.2f} % of {evidence.num_samples} "
-            f"samples, at least {limits.min_agreement:g} % are needed"
+            f"the checkpoint's {found.decision} for {found.agreement:.2f} % of "
+            f"{evidence.num_samples} samples, at least {limits.min_agreement:g} % are needed"
         )
     if not evidence.sqnr_db >= MIN_SQNR_DB:
         faults.append(
@@ -140,34 +117,13 @@ def int8_faults(evidence: Evidence, limits: Limits) -> list[str]:
     return faults
 
 
-def accuracy_faults(evidence: Evidence, limits: Limits) -> list[str]:
+def score_faults(evidence: Evidence, limits: Limits) -> list[str]:
     """Compares the drop with its limit; a limit finer than one sample allows one sample."""
     limit = limits.max_drop if evidence.precision == "int8" else limits.max_drop_fp32
-    allowed = max(limit, 100 / evidence.num_samples)
-    if -evidence.difference <= allowed + 1e-9:
+    found = evidence.compared
+    if -found.difference <= max(limit, found.step) + 1e-9:
         return []
-    return [f"accuracy falls by {-evidence.difference:.2f} points ({paired(evidence)})"]
-
-
-def paired(evidence: Evidence) -> str:
-    """The paired comparison in words."""
-    low, high = interval(evidence.lost, evidence.won, evidence.num_samples)
-    return (
-        f"{evidence.lost} lost and {evidence.won} won of {evidence.num_samples}, "
-        f"95 % interval {low:+.2f} to {high:+.2f}"
-    )
-
-
-def interval(lost: int, won: int, total: int) -> tuple[float, float]:
-    """95 % interval of the paired accuracy difference, in points.
-
-    Agresti and Min (2005), "Simple improved confidence intervals for comparing matched
-    proportions": Wald's interval after half a sample is added to each of the four cells.
-    """
-    n, b, c = total + 2, lost + 0.5, won + 0.5
-    centre = (c - b) / n
-    half = Z_95 * math.sqrt(max(0.0, (b + c) - (c - b) ** 2 / n)) / n
-    return 100 * (centre - half), 100 * (centre + half)
+    return [f"{found.metric} falls by {-found.difference:.2f} points ({found.words})"]
 
 
 def pays(slowdown: float | None) -> bool:

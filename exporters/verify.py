@@ -2,7 +2,7 @@
 
 Reference samples and logits come from the hashed evaluation file. `verdict.judge` decides.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ from exporters.evaluation import (
 )
 from exporters.process import one_line
 from exporters.spec import ExportSpec
-from exporters.verdict import ABSOLUTE_TOLERANCE, CLEAR_MARGIN, RELATIVE_TOLERANCE, Evidence
+from exporters.verdict import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE, Evidence
+from tasks.base import Task
 
 
 def prove(
@@ -37,6 +38,7 @@ def prove(
     input_spec: Mapping[str, Any],
     evaluation_file: Path | None,
     evaluation_sha256: str,
+    task: Task,
     opset: int = OPSET,
 ) -> Evidence:
     """Loads a candidate as a user would and compares it with the checkpoint.
@@ -45,6 +47,7 @@ def prove(
         folder: Holds the candidate's files and nothing else.
         files: Name -> "sha256", as hashed when they were written; the model first.
         evaluation_file: None where there are no validation samples.
+        task: What the checkpoint's outputs stand for.
         opset: That an ONNX file was asked to have.
     """
     exporter = format_module(format_name)
@@ -67,7 +70,7 @@ def prove(
     if found != opset:
         evidence.problems.append(f"opset {opset} was asked for, the file has {found}")
     if evaluation_file is not None:
-        compare(runner, read_evaluation(evaluation_file, evaluation_sha256), evidence)
+        compare(runner, read_evaluation(evaluation_file, evaluation_sha256), task, evidence)
     return evidence
 
 
@@ -80,8 +83,8 @@ def changed_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[
     ]
 
 
-def compare(runner: Runner, evaluation: Evaluation, evidence: Evidence) -> None:
-    """Fills in parity, agreement and accuracy."""
+def compare(runner: Runner, evaluation: Evaluation, task: Task, evidence: Evidence) -> None:
+    """Fills in parity, agreement and score."""
     for case in evaluation.cases:
         outputs = try_run(runner, case, evidence)
         if outputs is not None:
@@ -92,7 +95,7 @@ def compare(runner: Runner, evaluation: Evaluation, evidence: Evidence) -> None:
     evidence.num_samples = len(evaluation.targets)
     if outputs is not None:
         note_parity(outputs, evaluation.reference, everything.name, evidence)
-        note_accuracy(outputs, evaluation, evidence)
+        note_decisions(outputs, evaluation, task, evidence)
 
 
 def try_run(runner: Runner, case: Case, evidence: Evidence) -> np.ndarray | None:
@@ -121,34 +124,32 @@ def note_parity(outputs: np.ndarray, reference: np.ndarray, name: str, evidence:
         evidence.beyond_tolerance = name
 
 
-def note_accuracy(outputs: np.ndarray, evaluation: Evaluation, evidence: Evidence) -> None:
-    """Paired comparison on all samples: classes, correct answers, noise."""
+def note_decisions(
+    outputs: np.ndarray, evaluation: Evaluation, task: Task, evidence: Evidence
+) -> None:
+    """What the task says of all samples, and the noise."""
     reference = evaluation.reference.astype(np.float64)
-    classes, expected = outputs.argmax(axis=1), reference.argmax(axis=1)
-    ordered = np.sort(reference, axis=1)
-    clear = ordered[:, -1] - ordered[:, -2] > CLEAR_MARGIN
-    right, reference_right = classes == evaluation.targets, expected == evaluation.targets
-    evidence.flipped = int(((classes != expected) & clear).sum())
-    evidence.agreement = float(100 * (classes == expected).mean())
-    evidence.correct, evidence.reference_correct = int(right.sum()), int(reference_right.sum())
-    evidence.lost = int((reference_right & ~right).sum())
-    evidence.won = int((right & ~reference_right).sum())
+    evidence.compared = task.compare(outputs, reference, evaluation.targets)
     noise = float(((outputs - reference) ** 2).sum())
     if noise > 0:
         evidence.sqnr_db = float(10 * np.log10((reference**2).sum() / noise))
 
 
 def score_test(
-    load: Loader, paths: Mapping[str, Path], input_spec: Mapping[str, Any], samples: Path
+    load: Loader,
+    paths: Mapping[str, Path],
+    input_spec: Mapping[str, Any],
+    samples: Path,
+    task: Task,
 ) -> dict[str, dict[str, Any]]:
     """Compares proven files with the checkpoint on the test split; decides nothing.
 
     Returns:
-        EAGER and each format -> `Evidence.scores`, and "whole"; without formats that failed there.
+        EAGER and each format -> `Comparison.scores` and "whole"; without formats that failed there.
     """
     spec = ExportSpec.from_json(input_spec)
     arrays = read_samples(samples) or {}
-    evaluation = evaluate(eager_runner(load, spec.names), spec, arrays, samples.name)
+    evaluation = evaluate(eager_runner(load, spec.names), spec, arrays, samples.name, task)
     case = Case("the test set", evaluation.inputs, evaluation.reference)
     scores = {}
     for name, path in {EAGER: None, **paths}.items():
@@ -158,6 +159,6 @@ def score_test(
             runner: Runner = runner_of(name, path, spec.names, None)
             outputs = try_run(partial(run_all, runner), case, evidence)
         if outputs is not None:
-            note_accuracy(outputs, evaluation, evidence)
-            scores[name] = evidence.scores() | {"whole": evaluation.whole}
+            compared = task.compare(outputs, evaluation.reference, evaluation.targets)
+            scores[name] = compared.scores() | {"whole": evaluation.whole}
     return scores

@@ -5,9 +5,10 @@ N batch.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
+
+from preprocessing.inputs import values_of
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, ...] | list[Tensor] | Tensor
 Batch = tuple[Inputs, Tensor]  # inputs [N,...], targets [N,...]
@@ -15,7 +16,4 @@ Batch = tuple[Inputs, Tensor]  # inputs [N,...], targets [N,...]
 
 def tensors_of(inputs: Inputs) -> list[Tensor]:
     """The inputs in their order, as a network is called with them."""
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    found: Any = inputs.values() if isinstance(inputs, Mapping) else inputs
-    return list(found)
+    return values_of(inputs)

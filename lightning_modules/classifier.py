@@ -3,7 +3,7 @@
 One step serves training, validation and test. Nothing is logged in a step: a row a sample is kept
 on the device and read once an epoch, which is both exact and faster than per-step logging.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import math
@@ -13,13 +13,15 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from lightning_modules import metrics
 from lightning_modules.activation_checkpointing import checkpoint_activations
 from lightning_modules.batch import Batch, Inputs, tensors_of
+from lightning_modules.losses import OUTCOMES
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.outcome_buffer import OutcomeBuffer
 from lightning_modules.run_length import steps_left
 from lightning_modules.schedules import Schedule
+from tasks.base import Task, build_task
+from tasks.outcomes import Report, better_direction, check_name, monitored_names, report
 
 PLACE = ("epoch", "global_step")  # of a checkpoint's weights
 
@@ -49,15 +51,15 @@ class Classifier(pl.LightningModule):
         super().__init__()
         self.model = model
         self.description = dict(description)
-        self.class_names: list[str] = self.description["class_names"]
+        self.task: Task = build_task(description)
         self.optimizer_arguments = dict(optimizer)
         self.schedule_arguments = dict(schedule)
-        num_classes = len(self.class_names)
         self.criterion = criterion
-        self.train_outcomes = OutcomeBuffer(num_classes)
-        self.val_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
-        self.test_outcomes = OutcomeBuffer(num_classes, keeps_scores=True)
-        self.reports: dict[str, metrics.Report] = {}
+        kept = self.task.row, self.task.num_outputs
+        self.train_outcomes = OutcomeBuffer(*kept)
+        self.val_outcomes = OutcomeBuffer(*kept, keeps_scores=True)
+        self.test_outcomes = OutcomeBuffer(*kept, keeps_scores=True)
+        self.reports: dict[str, Report] = {}
         self.monitored: list[str] = []  # names that a callback or the schedule goes by
         self.validated: dict[str, Any] = {"scores": {}}  # the last time: scores, step
         self.tested: dict[str, int | None] = {}  # place of the weights that were loaded for a test
@@ -89,18 +91,18 @@ class Classifier(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._observe(batch, self.val_outcomes)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the logits, for callbacks that show predictions."""
-        logits, _ = self._observe(batch, self.test_outcomes)
-        return logits
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns the task's outcomes by name, [N] each, for callbacks that show predictions."""
+        return self._observe(batch, self.test_outcomes)[0]
 
-    def _observe(self, batch: Batch, outcomes: OutcomeBuffer) -> tuple[Tensor, Tensor]:
-        """Keeps a batch's outcomes; returns logits [N,K] and losses, float32 [N]."""
+    def _observe(self, batch: Batch, buffer: OutcomeBuffer) -> tuple[dict[str, Tensor], Tensor]:
+        """Keeps a batch's outcomes; returns them by name, and losses, float32 [N]."""
         inputs, targets = batch
         logits = self.logits(inputs)
         losses = self.criterion(logits, targets)
-        outcomes.add(logits.detach(), targets, losses.detach())
-        return logits, losses
+        outcomes = OUTCOMES[self.task.name](logits.detach(), targets, losses.detach())
+        buffer.add(outcomes)
+        return outcomes, losses
 
     def _loss_scale(self, batch_idx: int, num_samples: int) -> float:
         """What to multiply a sum of losses with, so that an optimizer step sees their mean.
@@ -125,7 +127,7 @@ class Classifier(pl.LightningModule):
     @property
     def metric_names(self) -> list[str]:
         """Every name that can be monitored, known before training starts."""
-        return metrics.monitored_names(len(self.class_names))
+        return monitored_names(self.task)
 
     def check_monitor(self, group: str, monitor: str) -> Literal["min", "max"]:
         """Finds a misspelt metric before training instead of after the first epoch.
@@ -136,9 +138,9 @@ class Classifier(pl.LightningModule):
         Raises:
             ValueError: No step logs that name; the nearest one and all names are given.
         """
-        metrics.check_name(group, monitor, self.metric_names)
+        check_name(group, monitor, self.metric_names)
         self.monitored.append(monitor)
-        return metrics.better_direction(monitor)
+        return better_direction(self.task, monitor)
 
     def on_train_start(self) -> None:
         self._expect("val", self.val_outcomes, self.trainer.val_dataloaders)
@@ -206,13 +208,13 @@ class Classifier(pl.LightningModule):
         if reason is None:
             return
         for name in self.monitored:
-            if name.rpartition("/")[2] in metrics.NEEDS_SCORES:
+            if name.rpartition("/")[2] in self.task.needs_scores:
                 raise ValueError(f"{name} cannot be monitored with {reason}; choose another metric")
-        names = ", ".join(f"{split}/{name}" for name in sorted(metrics.NEEDS_SCORES))
+        names = ", ".join(f"{split}/{name}" for name in sorted(self.task.needs_scores))
         self.print(f"without {names}: {reason}")
 
     def _log_report(self, split: str, outcomes: OutcomeBuffer) -> dict[str, float]:
-        found = self.reports[split] = metrics.report(outcomes.collect(self.device))
+        found = self.reports[split] = report(self.task, *outcomes.collect(self.device))
         self._log_epoch({f"{split}/{name}": value for name, value in found.scalars.items()})
         return found.scalars
 

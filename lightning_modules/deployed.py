@@ -1,43 +1,24 @@
 """The deployable module: what trains, what a checkpoint holds and what is exported are this object.
 
 Raw input goes in (uint8 pixels or token ids), logits come out; normalisation lies inside. Knows
-checkpoints and networks, not Lightning, so that a file can be exported or predicted with in a
-process that starts fast.
+networks, not Lightning, so that a checkpoint can be exported or predicted with in a process that
+starts fast.
 
 N batch, C channels, H height, W width, L tokens, K classes.
 """
 
 import importlib
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from lightning_modules.checkpoint import STATE_PREFIX
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
-from preprocessing.reader import TOKENIZER, check_files
 
-DESCRIPTION_FORMAT = 1
-STATE_PREFIX = "model."
 PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
-# what a checkpoint must hold at least, whoever wrote it
-CONTENT: dict[str, Any] = {
-    "state_dict": dict,
-    "description": {
-        "kind": str,
-        "network": {"name": str, "arguments": dict},
-        "class_names": list,
-        "input_spec": {"inputs": list},
-        "preprocessing": {"kind": str},
-        "files": dict | None,
-        "normalisation": dict | None,
-        "config": dict,
-    },
-}
 
 
 class DeployedImages(nn.Module):
@@ -66,25 +47,24 @@ class DeployedImages(nn.Module):
         return self.network((images.to(self.mean.dtype) - self.mean) / self.std)
 
 
-class DeployedText(nn.Module):
-    """A text network; its embedding takes token ids as they are."""
+def passing_on(network: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A module whose forward takes inputs of these names and hands them to `network` as they are.
 
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
+    torch.fx writes that forward, so that it can be traced, scripted and exported like any other.
+    """
+    graph = fx.Graph()
+    inputs = tuple(graph.placeholder(name, Tensor) for name in names)
+    graph.output(graph.call_module("network", inputs))
+    return fx.GraphModule({"network": network}, graph, "DeployedInputs")
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """int64 [N,L] padded with 0 at the end, int64 [N] -> logits [N,K]."""
-        return self.network(tokens, lengths)
 
-
-def deploy(network: nn.Module, kind: str, normalisation: Mapping[str, Any] | None) -> nn.Module:
-    """Puts the input side around a network of the given kind ("image" or "text")."""
-    if kind == "text":
-        return DeployedText(network)
-    if kind == "image" and normalisation:
+def deploy(
+    network: nn.Module, normalisation: Mapping[str, Any] | None, input_spec: Mapping[str, Any]
+) -> nn.Module:
+    """Puts the input side around a network: normalisation where data have one, else nothing."""
+    if normalisation:
         return DeployedImages(network, normalisation["mean"], normalisation["std"])
-    raise ValueError(f"kind must be 'text', or 'image' with a normalisation; got {kind!r}")
+    return passing_on(network, [item["name"] for item in input_spec["inputs"]])
 
 
 def resolve(path: str, allow_external_code: bool = False) -> Any:
@@ -128,75 +108,6 @@ def network_class(name: str, allow_external_code: bool = False) -> Callable[...,
     return found
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint of this project; only primitives and tensors are accepted.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, holds code, or was not written by this project.
-    """
-    path = Path(path)
-    if not path.is_file():
-        inside = [*path.glob("*.ckpt"), *path.glob("checkpoints/*.ckpt")]  # of a folder
-        hint = f": it is a folder; did you mean {max(inside)}?" if inside else ""
-        raise FileNotFoundError(f"no checkpoint at {path}{hint}")
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a checkpoint of this project, or it is damaged")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} is damaged, or holds objects other than tensors and plain values (refused, "
-            "since loading those can run code)"
-        ) from error
-    except Exception as error:  # damaged bytes can fail anywhere in the reader
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from error
-    description = checkpoint.get("description") if isinstance(checkpoint, dict) else None
-    if not isinstance(description, dict):
-        raise ValueError(f"{path} holds no model description: it was not written by this project")
-    found = description.get("format")
-    if found != DESCRIPTION_FORMAT:
-        raise ValueError(
-            f"{path} has description format {found}, this version reads {DESCRIPTION_FORMAT}"
-        )
-    if wrong := misplaced(checkpoint, CONTENT):
-        raise ValueError(
-            f"{path} was not written by this project: missing or of another type is "
-            f"{', '.join(wrong)}"
-        )
-    check_brought(path, description)
-    return checkpoint
-
-
-def check_brought(path: Path, description: Mapping[str, Any]) -> None:
-    """Refuses files that a checkpoint brings beside its tokenizer.
-
-    Raises:
-        ValueError: With the names.
-    """
-    try:
-        check_files(description["kind"], description["files"] or {})
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from error
-    tokenizer = description["preprocessing"].get("tokenizer")
-    if description["kind"] == "text" and tokenizer != TOKENIZER:
-        raise ValueError(f"{path} names another tokenizer: {tokenizer!r}, not {TOKENIZER!r}")
-
-
-def misplaced(content: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Names of what is missing or of another type, with dots."""
-    found = []
-    for name, kind in expected.items():
-        value: Any = content.get(name)
-        is_right = isinstance(value, dict if isinstance(kind, dict) else kind)
-        if name not in content or not is_right:
-            found.append(name)
-        elif isinstance(kind, dict):
-            found += [f"{name}.{inner}" for inner in misplaced(value, kind)]
-    return found
-
-
 def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = False) -> nn.Module:
     """Builds the checkpoint's module afresh: float32, on the CPU, in evaluation mode.
 
@@ -208,7 +119,7 @@ def load_deployed(checkpoint: Mapping[str, Any], allow_external_code: bool = Fal
     arguments = dict(description["network"]["arguments"])
     arguments |= {name: value for name, value in STARTS.items() if name in arguments}
     built = build_network(network, arguments)
-    module = deploy(built, description["kind"], description["normalisation"])
+    module = deploy(built, description["normalisation"], description["input_spec"])
     weights = {
         name.removeprefix(STATE_PREFIX): value
         for name, value in checkpoint["state_dict"].items()
@@ -228,18 +139,15 @@ def check_weights(module: nn.Module, weights: Mapping[str, Any], network_name: s
     expected = module.state_dict()
     problems = [f"missing {name}" for name in expected if name not in weights]
     problems += [f"unexpected {name}" for name in weights if name not in expected]
-    problems += [  # a network may keep other values by get_extra_state
-        f"{name} is no tensor"
-        for name, weight in weights.items()
-        if isinstance(expected.get(name), Tensor) and not isinstance(weight, Tensor)
-    ]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)} instead of {list(expected[name].shape)}"
-        for name in expected
-        if isinstance(weights.get(name), Tensor)
-        and isinstance(expected[name], Tensor)
-        and weights[name].shape != expected[name].shape
-    ]
+    for name, wanted in expected.items():
+        found = weights.get(name, wanted)
+        if not isinstance(wanted, Tensor):  # a network may keep other values by get_extra_state
+            continue
+        if not isinstance(found, Tensor):
+            problems.append(f"{name} is no tensor")
+        elif found.shape != wanted.shape:
+            shapes = f"{list(found.shape)} instead of {list(wanted.shape)}"
+            problems.append(f"{name} has shape {shapes}")
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ValueError(

@@ -1,6 +1,6 @@
 """Does a batch go through the network and the loss? Tried once, before anything is trained.
 
-N batch, K classes.
+N batch, K outputs.
 """
 
 import traceback
@@ -15,6 +15,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from lightning_modules.batch import Batch, tensors_of
+from tasks.base import Task
 
 INSTALLED = "site-packages"
 
@@ -25,20 +26,20 @@ class Trainable(Protocol):
     model: nn.Module  # deployable: raw inputs -> logits [N,K]
     criterion: nn.Module  # logits and targets -> the loss of each sample [N]
     description: dict[str, Any]
-    class_names: list[str]
+    task: Task
 
 
 def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> None:
     """Runs a batch forward in training and in evaluation; nothing of the module changes.
 
     Args:
-        batch: Raw inputs and targets int64 [N].
+        batch: Raw inputs and targets as the task has them.
         strategy: How devices will work together; says where this process computes.
 
     Raises:
-        ValueError: The network has nothing to train or cannot take the batch, its answer is not
-            logits [N,K], or the loss cannot take these, or gives something else than the loss of
-            each sample.
+        ValueError: The network has nothing to train or cannot take the batch, a target is not one
+            of the task, the answer is not logits [N,K], or the loss cannot take these, or gives
+            something else than the loss of each sample.
     """
     name = module.description["network"]["name"]
     if not any(parameter.requires_grad for parameter in module.model.parameters()):
@@ -46,13 +47,15 @@ def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> No
             f"network {name} has no parameter to train: all are without gradient (requires_grad), "
             "or there are none; --unfreeze.enabled true holds layers back for a time"
         )
+    if bad := module.task.bad_target(batch[1].numpy(force=True)):
+        raise ValueError(f"example_batch(): {bad}")
     is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
     device = (
         strategy.root_device if is_whole else torch.device("cpu")
     )  # a part may be all that fits
     inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1].to(device)
     model = module.model.to(device)
-    expected = [len(targets), len(module.class_names)]
+    expected = [len(targets), module.task.num_outputs]
     for training in (True, False):
         if training and len(targets) < 2:  # BatchNorm has no statistics of one sample
             continue

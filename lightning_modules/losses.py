@@ -1,4 +1,5 @@
-"""The loss of each sample: cross-entropy, or one of the user's own by its import path.
+"""The loss of each sample: cross-entropy, or one of the user's own by its import path; and what a
+task keeps of a sample, computed beside it.
 
 A loss is a function, or a class whose instances are called, of logits [N,K] and targets: int64 [N],
 or shares float32 [N,K] where mixup or CutMix is on. What a function takes beside these two, and
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.deployed import resolve
+from tasks.single_label_outcomes import TOP_K
 
 LOSSES = {"cross_entropy": "lightning_modules.losses.ClassificationLoss"}
 FROM_DATA = frozenset({"num_classes", "train_targets"})
@@ -126,8 +128,6 @@ class ClassificationLoss(nn.Module):
         class_weights: Literal["balanced"] | list[Annotated[float, ">= 0"]] | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"--loss.label_smoothing must be in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
         # no buffer: those are rounded to the run's precision
         self.class_weights: Tensor | None = None
@@ -168,3 +168,43 @@ def scaled_class_weights(
     if not mean > 0:
         raise ValueError(f"--loss.class_weights must not all be zero, got {list(wanted)}")
     return weights / mean
+
+
+# ---- outcomes -----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def single_label_outcomes(logits: Tensor, targets: Tensor, losses: Tensor) -> dict[str, Tensor]:
+    """What became of each sample of a batch.
+
+    Args:
+        logits: float [N,K].
+        targets: int64 [N], or float [N,K] (soft targets count as their likeliest class).
+        losses: float [N].
+
+    Returns:
+        The fields of the task's row, [N] each, and "scores" float32 [N,K], the probabilities.
+    """
+    if targets.ndim == 2:
+        targets = targets.argmax(dim=1)
+    probabilities = logits.float().softmax(dim=1)
+    confidences, packed = probabilities.max(dim=1)
+    packed *= 2
+    if logits.shape[1] > TOP_K:
+        likeliest = logits.topk(TOP_K, dim=1).indices
+        packed += (likeliest == targets[:, None]).any(dim=1)
+    else:
+        packed += 1
+    return {
+        "target": targets,
+        "prediction": packed,
+        "confidence": confidences,
+        "loss": losses,
+        "scores": probabilities,
+    }
+
+
+# by the name of the task; what goes in is detached
+OUTCOMES: dict[str, Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]] = {
+    "single_label": single_label_outcomes,
+}

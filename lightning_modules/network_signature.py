@@ -6,7 +6,7 @@ What the data determines goes in under the names that networks use for it; all e
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "vocab_size": ("vocab_size",),
     "max_length": ("max_length",),
 }
-OF_IMAGES = ("in_channels", "image_size")
 USUAL_CHANNELS = 3
 # where training starts from: the weights of a checkpoint take its place
 STARTS = {"weights": None, "pretrained": False}
@@ -79,9 +78,9 @@ def type_hints(network: Callable[..., nn.Module]) -> dict[str, Any]:
         return {}
 
 
-def names_from_data(signature: Signature, is_image: bool) -> frozenset[str]:
-    """The arguments that the data determines, which therefore are no flags."""
-    asked = (asked_as(name, signature) for name in NAMES if is_image or name not in OF_IMAGES)
+def names_from_data(signature: Signature, determined: Collection[str]) -> frozenset[str]:
+    """The arguments that the data determines, by our names, and which therefore are no flags."""
+    asked = (asked_as(name, signature) for name in NAMES if name in determined)
     return frozenset([*NAMES, *filter(None, asked)])
 
 

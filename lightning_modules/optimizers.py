@@ -47,15 +47,8 @@ def build_optimizer(
         backbone_lr_scale: Rate of all layers but the last, as a share of lr.
 
     Raises:
-        ValueError: A value outside its range, or groups of the network that do not fit it.
+        ValueError: Groups of the network that do not fit it.
     """
-    if lr != "auto" and not lr > 0:
-        raise ValueError(f"--optimizer.lr must be above 0 or auto, got {lr}")
-    if weight_decay < 0 or not 0 <= momentum < 1 or not 0 <= beta2 < 1:
-        raise ValueError(
-            "--optimizer.weight_decay must be >= 0, momentum and beta2 in [0, 1); "
-            f"got {weight_decay}, {momentum}, {beta2}"
-        )
     rate = FALLBACK_LR[name] if lr == "auto" else lr
     groups = []
     for group in parameter_groups(module, backbone_lr_scale):

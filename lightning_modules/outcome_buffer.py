@@ -1,14 +1,18 @@
-"""Collects a row of 16 bytes for each sample of an epoch, on the device and without waiting for it.
+"""Collects a small row for each sample of an epoch, on the device and without waiting for it.
 
-N batch, K classes, M samples of an epoch.
+What stands in a row is the task's affair; here it is W fields of 4 bytes.
+
+N batch, K outputs, M samples of an epoch.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from lightning_modules.outcomes import ROW_FIELDS, TOP_K, Outcomes, canonical_order
+from tasks.outcomes import canonical_order
 
 CAPACITY = 2**16  # rows on the device; when they are full they move to the host
 MAX_SCORES = 2**24  # kept of an epoch: 64 MiB
@@ -18,20 +22,24 @@ class OutcomeBuffer:
     """The outcomes of an epoch so far on this rank.
 
     Args:
-        num_classes: K.
-        keeps_scores: Whether to keep the probabilities of all classes too.
+        row: The task's structured dtype.
+        num_outputs: K.
+        keeps_scores: Whether to keep the scores of all outputs too.
     """
 
-    def __init__(self, num_classes: int, keeps_scores: bool = False) -> None:
-        self.num_classes = num_classes
+    def __init__(self, row: np.dtype, num_outputs: int, keeps_scores: bool = False) -> None:
+        self.row = row
+        self.names: tuple[str, ...] = row.names or ()
+        self.fields = [(i, name, row[name].kind == "f") for i, name in enumerate(self.names)]
+        self.num_outputs = num_outputs
         self.keeps_scores = keeps_scores
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything."""
-        self.newest: Tensor | None = None  # int32 [ROW_FIELDS,CAPACITY], of which so many are used:
+        self.newest: Tensor | None = None  # int32 [W,CAPACITY], of which so many are used:
         self.num_newest = 0
-        self.moved: list[Tensor] = []  # int32 [ROW_FIELDS,...] on the host
+        self.moved: list[Tensor] = []  # int32 [W,...] on the host
         self.moved_are_finite: list[Tensor] = []
         self.scores: list[Tensor] = []  # float32 [N,K] on the host
 
@@ -41,45 +49,34 @@ class OutcomeBuffer:
         Args:
             num_samples: Of the epoch on all ranks; None is not known.
         """
-        if num_samples is not None and num_samples * self.num_classes <= MAX_SCORES:
+        if num_samples is not None and num_samples * self.num_outputs <= MAX_SCORES:
             return None
         kept, self.keeps_scores = self.keeps_scores, False
         size = "an unknown number of" if num_samples is None else f"{num_samples:,}"
         limit = f"at most {MAX_SCORES:,} scores are kept"
-        return f"{size} samples x {self.num_classes:,} classes ({limit})" if kept else None
+        return f"{size} samples x {self.num_outputs:,} outputs ({limit})" if kept else None
 
     @torch.no_grad()
-    def add(self, logits: Tensor, targets: Tensor, losses: Tensor) -> None:
+    def add(self, columns: Mapping[str, Tensor]) -> None:
         """Takes a batch.
 
         Args:
-            logits: float [N,K].
-            targets: int64 [N], or float [N,K] (soft targets count as their likeliest class).
-            losses: float [N], loss of each sample.
+            columns: A tensor [N] for each field of the row, and "scores" float32 [N,K] where they
+                are kept.
         """
-        if targets.ndim == 2:
-            targets = targets.argmax(dim=1)
-        probabilities = logits.float().softmax(dim=1)
-        confidences, packed = probabilities.max(dim=1)
-        packed *= 2
-        if self.num_classes > TOP_K:
-            likeliest = logits.topk(TOP_K, dim=1).indices
-            packed += (likeliest == targets[:, None]).any(dim=1)
-        else:
-            packed += 1
-        rows = self._free_rows(len(targets), logits.device)
-        rows[0].copy_(targets)
-        rows[1].copy_(packed)
-        rows.view(torch.float32)[2].copy_(confidences)
-        rows.view(torch.float32)[3].copy_(losses)
+        first = columns[self.names[0]]
+        rows = self._free_rows(len(first), first.device)
+        as_floats = rows.view(torch.float32)
+        for index, name, is_float in self.fields:
+            (as_floats if is_float else rows)[index].copy_(columns[name])
         if self.keeps_scores:
-            self.scores.append(probabilities.to("cpu", non_blocking=True))
+            self.scores.append(columns["scores"].to("cpu", non_blocking=True))
 
     def _free_rows(self, count: int, device: torch.device) -> Tensor:
-        """int32 [ROW_FIELDS,count] to write to."""
+        """int32 [W,count] to write to."""
         if self.newest is None or self.num_newest + count > self.newest.shape[1]:
             self._move_newest()
-            size = (ROW_FIELDS, max(CAPACITY, count))
+            size = (len(self.names), max(CAPACITY, count))
             self.newest = torch.empty(size, dtype=torch.int32, device=device)
         first, self.num_newest = self.num_newest, self.num_newest + count
         return self.newest[:, first : self.num_newest]
@@ -87,7 +84,7 @@ class OutcomeBuffer:
     def _move_newest(self) -> None:
         if self.newest is not None and self.num_newest:
             rows = self.newest[:, : self.num_newest]
-            self.moved_are_finite.append(_are_finite(rows))
+            self.moved_are_finite.append(self._are_finite(rows))
             # later work of the same device waits for the copy, the host reads it after one that it
             # waits for itself
             self.moved.append(rows.to("cpu", non_blocking=True))
@@ -97,26 +94,31 @@ class OutcomeBuffer:
         """Whether every loss of this rank is; one value is read from the device."""
         found = list(self.moved_are_finite)
         if self.newest is not None:
-            found.append(_are_finite(self.newest[:, : self.num_newest]))
+            found.append(self._are_finite(self.newest[:, : self.num_newest]))
         return not found or bool(torch.stack(found).all())
+
+    def _are_finite(self, rows: Tensor) -> Tensor:
+        """bool [], of the losses of int32 [W,...]."""
+        return rows[self.names.index("loss")].view(torch.float32).isfinite().all()
 
     # ---- the epoch over all ranks ------------------------------------------------------
 
-    def collect(self, device: torch.device) -> Outcomes:
-        """The table of all ranks, in canonical order; every rank has to ask."""
+    def collect(self, device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
+        """The rows of all ranks in canonical order, as the task's [M], and their scores float32
+        [M,K] where they are kept; every rank has to ask."""
         rows = self._all_rows(device)
         scores = None
         if self.keeps_scores:
-            empty = torch.empty((0, self.num_classes), dtype=torch.float32)
+            empty = torch.empty((0, self.num_outputs), dtype=torch.float32)
             scores = _gather(torch.cat([empty, *self.scores]), device)
         parts = [rows] if scores is None else [rows, scores.view(np.int32)]
         order = canonical_order(np.hstack(parts))
         if scores is not None:
             scores = scores[order]
-        return Outcomes.from_rows(rows[order], self.num_classes, scores)
+        return rows[order].view(self.row)[:, 0], scores
 
     def state(self, device: torch.device) -> Tensor:
-        """int32 [M,ROW_FIELDS], the rows of all ranks in canonical order; every rank has to ask."""
+        """int32 [M,W], the rows of all ranks in canonical order; every rank has to ask."""
         rows = self._all_rows(device)
         return torch.from_numpy(rows[canonical_order(rows)])
 
@@ -127,13 +129,8 @@ class OutcomeBuffer:
 
     def _all_rows(self, device: torch.device) -> np.ndarray:
         newest = [] if self.newest is None else [self.newest[:, : self.num_newest].cpu()]
-        empty = torch.empty((ROW_FIELDS, 0), dtype=torch.int32)
+        empty = torch.empty((len(self.names), 0), dtype=torch.int32)
         return _gather(torch.cat([empty, *self.moved, *newest], dim=1).T, device)
-
-
-def _are_finite(rows: Tensor) -> Tensor:
-    """bool [], of the losses of int32 [ROW_FIELDS,...]."""
-    return rows[3].view(torch.float32).isfinite().all()
 
 
 def _gather(values: Tensor, device: torch.device) -> np.ndarray:

@@ -40,7 +40,7 @@ class Schedule(LRScheduler):
         monitor: Metric of the validation that the plateau rule watches.
 
     Raises:
-        ValueError: A value outside its range, or an unknown length of training.
+        ValueError: What is monitored is no metric of the validation.
     """
 
     def __init__(
@@ -58,7 +58,9 @@ class Schedule(LRScheduler):
         min_factor: Annotated[float, "0 <= x <= 1"] = 1e-3,
         monitor: str = "val/loss",
     ) -> None:
-        check_schedule(warmup, step_share, plateau_start, reduce_factor, patience, monitor)
+        if not monitor.startswith("val/"):
+            wanted = "a metric of the validation, val/..."
+            raise ValueError(f"--schedule.monitor must be {wanted}, got {monitor}")
         self.name = name
         self.total_steps = total_steps
         self.warmup_steps = round(warmup * total_steps)
@@ -90,6 +92,11 @@ class Schedule(LRScheduler):
             setattr(self, name, state_dict[name])
         if state_dict.get("monitor", "val/loss") != self.monitor:  # the best was of another metric
             self.best_loss, self.num_bad = math.inf, 0
+
+    @staticmethod
+    def wrote(state_dict: dict[str, Any]) -> bool:
+        """Whether a state is one of this class, and not of a schedule of the user's own."""
+        return set(PROGRESS) <= set(state_dict)
 
     @property
     def is_watching(self) -> bool:
@@ -154,30 +161,6 @@ class Schedule(LRScheduler):
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = lr
         self._last_lr = rates
-
-
-def check_schedule(
-    warmup: float,
-    step_share: float,
-    plateau_start: float,
-    reduce_factor: float,
-    patience: int,
-    monitor: str,
-) -> None:
-    problems = [
-        f"--schedule.{flag} must be {wanted}, got {value}"
-        for flag, value, fits, wanted in (
-            ("warmup", warmup, 0 <= warmup < 1, "a share of all steps, 0 to below 1"),
-            ("step_share", step_share, 0 < step_share <= 1, "a share of all steps above 0"),
-            ("plateau_start", plateau_start, 0 <= plateau_start <= 1, "a share, 0 to 1"),
-            ("reduce_factor", reduce_factor, 0 < reduce_factor < 1, "between 0 and 1"),
-            ("patience", patience, patience >= 0, "at least 0"),
-            ("monitor", monitor, monitor.startswith("val/"), "a metric of the validation, val/..."),
-        )
-        if not fits
-    ]
-    if problems:
-        raise ValueError("; ".join(problems))
 
 
 def _warmup(schedule: Schedule, step: int) -> float:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from lightning_modules.batch import Batch, Inputs, tensors_of
-from lightning_modules.deployed import STATE_PREFIX, load_deployed
+from lightning_modules.checkpoint import STATE_PREFIX
+from lightning_modules.deployed import load_deployed
 
 OTHER_SEED = 20_011
 

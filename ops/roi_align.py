@@ -7,16 +7,18 @@ name, `torch.ops.foundry.roi_align`, with the same results. So exports look alik
 R boxes, N images, C channels, H height, W width, PH x PW bins, S samples of a bin in one axis.
 """
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from ops.library import NoLibrary, load, say
 from ops.roi_align_in_torch import register
 
+LIBRARY: Path | None = None  # the compiled one
 try:
     LIBRARY = load()
 except NoLibrary as reason:
-    LIBRARY = None
     say(f"roi_align is computed by torch's own operations, more slowly: {reason}")
     register()
 

@@ -1,10 +1,12 @@
-"""Which files a model takes and how they become its inputs, for images and texts.
+"""Which files a model takes and how they become its inputs, as its preprocessing says by "kind":
+pictures ("image"), texts ("text"), or files that hold the inputs themselves ("arrays").
 
 N batch.
 """
 
 import os
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ import numpy as np
 from preprocessing.sources import MAX_CHARACTERS
 
 TEXT_EXTENSIONS = (".txt",)
+ARRAY_EXTENSIONS = (".npz",)
+# what of this package reads each kind
+PARTS = {"image": ("images.py",), "text": ("text*.py",), "arrays": ("inputs.py",)}
 TOKENIZER = "tokenizer.json"  # the only file that a model brings along, and only one of texts
 STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it
 
@@ -24,28 +29,35 @@ STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it
 class Reader:
     """How samples become a model's inputs."""
 
-    kind: str  # "image" or "text"
+    takes_text: bool  # a line or a cell is a sample itself; else it names a file
     extensions: tuple[str, ...]  # of what is taken from folders
     read: Callable[[str | Path], Any]
     collate: Callable[[list[Any]], dict[str, np.ndarray]]
     counts: Counter[str] = field(default_factory=Counter)  # of what was odd though it was answered
 
 
-def check_files(kind: str, files: Mapping[str, object]) -> None:
-    """Refuses what comes with a model beside its tokenizer: in a bundle it could be code that runs.
+def check_preprocessing(preprocessing: Mapping[str, Any], files: Mapping[str, object]) -> None:
+    """Refuses what is no preprocessing, and what comes with a model beside its tokenizer: in a
+    bundle it could be code that runs.
 
     Raises:
-        ValueError: Names that no model of this kind needs, or the tokenizer is missing.
+        ValueError: An unknown kind, names that no model of this kind needs, or the tokenizer is
+            missing, or another one is named.
     """
+    kind = preprocessing.get("kind")
+    if kind not in PARTS:
+        raise ValueError(f"has preprocessing of kind {kind!r}, not one of {', '.join(PARTS)}")
     needed = {TOKENIZER} if kind == "text" else set()
     if foreign := [name for name in files if name not in needed]:
         raise ValueError(f"brings files that no model needs: {', '.join(map(repr, foreign))}")
     if any(not isinstance(files.get(name), str) for name in needed):
         raise ValueError(f"lacks its {TOKENIZER}, which a model of texts needs")
+    if kind == "text" and (found := preprocessing.get("tokenizer")) != TOKENIZER:
+        raise ValueError(f"names another tokenizer: {found!r}, not {TOKENIZER!r}")
 
 
 def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str]) -> Reader:
-    """The reader for images or texts.
+    """The reader for a model's preprocessing.
 
     Args:
         preprocessing: As in the manifest.
@@ -57,16 +69,28 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
 
         tokenizer = TextTokenizer(read_text(preprocessing["tokenizer"]))
         return Reader(
-            "text",
+            True,
             TEXT_EXTENSIONS,
             text_of,
             lambda texts: text_inputs(texts, tokenizer, preprocessing, counts),
             counts,
         )
+    if preprocessing["kind"] == "arrays":
+        from preprocessing.inputs import InputsSpec, padded_stack
+
+        spec = InputsSpec.from_json(preprocessing)
+        return Reader(
+            False,
+            ARRAY_EXTENSIONS,
+            lambda path: arrays_of(path, spec),
+            lambda samples: {
+                name: padded_stack([sample[name] for sample in samples]) for name in spec.names
+            },
+        )
     from preprocessing.images import EXTENSIONS, decode_image
 
     return Reader(
-        "image",
+        False,
         EXTENSIONS,
         lambda path: decode_image(path, preprocessing, counts),
         lambda images: {"images": np.stack(images)},
@@ -97,3 +121,21 @@ def text_of(source: str | Path) -> str:
     if not text.isascii() and (stray := STRAY_BYTE.search(text)):
         raise ValueError(f"not UTF-8 (byte 0x{ord(stray[0]) - 0xDC00:02x})")
     return text
+
+
+def arrays_of(path: str | Path, spec: Any) -> dict[str, np.ndarray]:
+    """The inputs of one sample by name, without an axis for the batch, from an .npz file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It holds something else than `spec`, an `InputsSpec`, says.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError("no such file (addresses are never fetched)")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in spec.names if name in file}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise ValueError(f"no .npz file of arrays: {error}") from error
+    spec.check_arrays({name: array[None] for name, array in arrays.items()}, "the file")
+    return arrays

@@ -56,7 +56,7 @@ def find_samples(
     texts: Sequence[str],
     names: Sequence[str],
     table: TableFlags,
-    kind: str,
+    takes_text: bool,
     extensions: tuple[str, ...],
     say: Callable[[str], None],
 ) -> Iterator[Sample]:
@@ -66,7 +66,7 @@ def find_samples(
         texts: Taken as they are, before all else.
         names: Files, folders, or "-" for the lines of standard input.
         table: How tables are read.
-        kind: "text", or "image": then lines and cells are paths.
+        takes_text: Whether lines and cells are samples themselves; else they are paths.
         extensions: Of what is taken from folders.
         say: Told what was found of a table's form and not declared, and what is skipped.
     """
@@ -75,13 +75,13 @@ def find_samples(
     for name in names:
         try:
             if name == STANDARD_INPUT:
-                yield from as_samples("stdin", standard_input(table.columns), kind, Path())
+                yield from as_samples("stdin", standard_input(table.columns), takes_text, Path())
             elif table.columns:
                 rows = table_rows(Path(name), table, say)
-                yield from as_samples(name, rows, kind, Path(name).parent)
+                yield from as_samples(name, rows, takes_text, Path(name).parent)
             elif os.path.isdir(name):
                 yield from walk(name, extensions, say)
-            elif kind == "text" and table_ending(name):
+            elif takes_text and table_ending(name):
                 raise ValueError(f"{name} is a table: say by --column which column holds the text")
             else:
                 yield Sample(name, Path(name))
@@ -95,11 +95,11 @@ def shortened(text: str) -> str:
     return line if len(line) <= NAME_LENGTH else f"{line[: NAME_LENGTH - 1]}…"
 
 
-def as_samples(origin: str, rows: Rows, kind: str, folder: Path) -> Iterator[Sample]:
-    """Names lines and cells by where they stand; for pictures they are paths from `folder`."""
+def as_samples(origin: str, rows: Rows, takes_text: bool, folder: Path) -> Iterator[Sample]:
+    """Names lines and cells by where they stand; or they are paths from `folder`."""
     line = 0
     for line, content, kept in rows:  # noqa: B007
-        if kind == "text" or isinstance(content, ValueError):
+        if takes_text or isinstance(content, ValueError):
             yield Sample(f"{origin}:{line}", content, kept)
         elif content.strip():
             yield Sample(str(folder / content.strip()), folder / content.strip(), kept)

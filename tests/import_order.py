@@ -15,13 +15,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# An area is a package; `networks`, inside lightning_modules, and what of exporters is copied into
-# every bundle, are areas of their own.
+# An area is a package; `networks`, inside lightning_modules, what of exporters is copied into every
+# bundle, and what callbacks share (they do not know each other) are areas of their own.
 COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
+# what callbacks share, who do not know each other: what they see of a run, and the place in it
+CONTRACTS = {PurePosixPath("callbacks", name) for name in ("place.py", "run_contract.py")}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
+    "tasks",
     "callbacks",
+    "contracts",
     "lightning_modules",
     "networks",
     "datamodules",
@@ -33,13 +37,15 @@ BELOW = {
 MAY_IMPORT: dict[str, set[str]] = {
     "entry": BELOW | {"cli"},
     "cli": BELOW | {"cli"},
-    "callbacks": {"preprocessing"},
-    "lightning_modules": {"lightning_modules", "networks", "preprocessing"},
+    "callbacks": {"contracts", "preprocessing", "tasks"},
+    "contracts": {"contracts", "preprocessing", "tasks"},
+    "lightning_modules": {"lightning_modules", "networks", "preprocessing", "tasks"},
     "networks": {"ops"},
-    "datamodules": {"datamodules", "preprocessing"},
-    "exporters": {"exporters", "runtime", "preprocessing"},
-    "runtime": {"runtime", "preprocessing"},
+    "datamodules": {"datamodules", "preprocessing", "tasks"},
+    "exporters": {"exporters", "runtime", "preprocessing", "tasks"},
+    "runtime": {"runtime", "preprocessing", "tasks"},
     "preprocessing": {"preprocessing"},
+    "tasks": {"tasks"},
     "ops": {"ops"},
     "benchmarks": BELOW | {"benchmarks", "cli", "entry"},
     "tests": BELOW | {"tests", "cli", "entry"},
@@ -49,6 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 BUNDLE_NEEDS = {"numpy", "PIL", "tokenizers", "onnxruntime"}
 # Their __init__.py is read for names, by every start and by --help.
 LIGHT = {"callbacks", "lightning_modules", "networks", "datamodules", "exporters", "cli", "ops"}
+LIGHT |= {"tasks"}
+COPIED_AREAS = ("runtime", "preprocessing", "tasks")  # into bundles
 # What costs seconds to import or is optional: imported where it is used.
 HEAVY = {"matplotlib", "onnx", "onnxruntime", "onnxscript", "tensorboard", "torchao", "wandb"}
 # What train.py loads when it starts, or by a name that a flag gives.
@@ -87,6 +95,8 @@ def area(path: PurePosixPath) -> str | None:
         return "networks"
     if path in COPIED:
         return "runtime"
+    if path in CONTRACTS:
+        return "contracts"
     if len(path.parts) == 1:
         return "entry" if path.name in ENTRIES else None
     return path.parts[0] if path.parts[0] in MAY_IMPORT else None
@@ -186,11 +196,7 @@ def package_violations(root: Path) -> list[str]:
             if path.name == "__init__.py" and area(path) in LIGHT and not imported.lazy:
                 found.append(f"{place}; this __init__.py is a plain dict or empty")
             ours = file_of(root, imported.name) is not None
-            if (
-                area(path) in ("runtime", "preprocessing")
-                and package not in BUNDLE_NEEDS
-                and not ours
-            ):
+            if area(path) in COPIED_AREAS and package not in BUNDLE_NEEDS and not ours:
                 found.append(f"{place}; a bundle has only {', '.join(sorted(BUNDLE_NEEDS))}")
     return found
 

@@ -4,6 +4,8 @@ A new line in NETWORKS or DATAMODULES is tried here without touching this file.
 """
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,16 @@ from torch import Tensor, nn
 
 import export
 from datamodules import DATAMODULES
+from datamodules.contract import check_source, described
 from exporters import HAS_TORCHSCRIPT
 from exporters.spec import ExportSpec
+from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.classifier import Classifier
-from lightning_modules.deployed import load_deployed, network_class, read_checkpoint, resolve_class
+from lightning_modules.deployed import load_deployed, network_class, resolve_class
 from lightning_modules.networks import NETWORKS
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 from tests.tiny_sources import tiny_arguments
+from train import main
 
 # ---- data sources -------------------------------------------------------------------------
 
@@ -41,8 +46,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def inputs_of(batch: Any) -> tuple[Tensor, ...]:
-    inputs = batch[0]
-    return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    return tuple(batch[0].values())
 
 
 def after_transfer(data: Any, batch: Any) -> Any:
@@ -50,15 +54,18 @@ def after_transfer(data: Any, batch: Any) -> Any:
 
 
 def test_source_says_what_the_program_needs(source: Any) -> None:
-    assert source.kind in ("image", "text")
+    check_source(source)
     names = source.class_names
     assert len(names) == len(set(names)) >= 2
     assert all(isinstance(name, str) for name in names)
     assert len(source.fingerprint) >= 16
     assert source.network_arguments()["num_classes"] == len(names)
     assert source.train_targets.dtype == np.int64
-    assert set(source.files) == ({"tokenizer.json"} if source.kind == "text" else set())
-    for value in (source.input_spec, source.preprocessing):
+    assert set(source.network_arguments()) == set(source.determines)
+    of_data = described(source)
+    is_text = of_data["preprocessing"]["kind"] == "text"
+    assert set(of_data["files"]) == ({"tokenizer.json"} if is_text else set())
+    for value in of_data.values():
         assert is_plain(value), value
 
 
@@ -75,12 +82,12 @@ def test_batches_keep_the_contract(source: Any) -> None:
     loaders = (source.train_dataloader(), source.val_dataloader(), source.test_dataloader())
     batches = [after_transfer(source, next(iter(loader))) for loader in loaders]
     for batch in [*batches, source.example_batch()]:
-        inputs, targets = inputs_of(batch), batch[1]
+        inputs, targets = batch
         assert targets.dtype == torch.int64
         assert len(targets) >= 2
         assert 0 <= int(targets.min()) <= int(targets.max()) < len(source.class_names)
-        arrays = {n: x.numpy() for n, x in zip(spec.names, inputs, strict=True)}
-        spec.check_arrays(arrays, "batch")
+        assert list(inputs) == spec.names
+        spec.check_arrays(inputs, "batch")
 
 
 def test_every_evaluation_sample_comes_once(source: Any) -> None:
@@ -118,7 +125,6 @@ SEQUENCE = torch.Generator().manual_seed(0)
 class TinyText:
     """What a network for text sees: 3 classes, told apart by one word."""
 
-    kind = "text"
     class_names = ["a", "b", "c"]
     files = {"tokenizer.json": "{}"}
     preprocessing: dict[str, Any] = {
@@ -137,13 +143,13 @@ class TinyText:
     def network_arguments(self) -> dict[str, Any]:
         return {"vocab_size": 30, "num_classes": 3, "max_length": 40}
 
-    def example_batch(self) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def example_batch(self) -> tuple[dict[str, Tensor], Tensor]:
         lengths = torch.randint(2, 12, (12,), generator=SEQUENCE)
         tokens = torch.randint(5, 30, (12, 12), generator=SEQUENCE)
         targets = torch.arange(12) % 3
         tokens[:, 0] = targets + 2
         tokens[torch.arange(12)[None] >= lengths[:, None]] = 0
-        return (tokens, lengths), targets
+        return {"tokens": tokens, "lengths": lengths}, targets
 
 
 class LargerImages(TinyImages):
@@ -202,7 +208,7 @@ def test_a_prediction_is_independent_of_its_batch(
         together = model(*inputs)
         for row in range(len(together)):
             alone = [x[row : row + 1] for x in inputs]
-            if network_and_data[1].kind == "text":  # without the padding that others need
+            if len(alone) == 2:  # texts, without the padding that others need
                 alone[0] = alone[0][:, : int(alone[1])]
             torch.testing.assert_close(model(*alone)[0], together[row], rtol=1e-4, atol=1e-5)
 
@@ -233,8 +239,7 @@ def test_default_exports_equal_the_checkpoint(
         for _ in range(20):
             classifier.train().logits(batch[0])
     save(classifier, tmp_path / "a.ckpt")
-    names = [item["name"] for item in data.input_spec["inputs"]]
-    arrays = {n: x.numpy() for n, x in zip(names, inputs_of(batch), strict=True)}
+    arrays = {name: x.numpy() for name, x in batch[0].items()}
     (tmp_path / "samples").mkdir()
     for split in ("validation", "calibration"):
         np.savez(
@@ -259,3 +264,83 @@ def test_training_really_learns(tmp_path: Path) -> None:
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
     assert model.reports["test"].scalars["accuracy"] > 0.9
+
+
+# ---- data of a stranger -------------------------------------------------------------------
+
+FOREIGN = [
+    ("Pictures", "small_cnn", "images"),
+    ("Sentences", "text_cnn", "tokens"),
+    ("Pairs", "tests.foreign_sources.PairNetwork", "box"),
+]
+NO_PREPROCESSING = "export: the bundle will take .npz files of the inputs alone, since this data"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source_name", "network", "needed"), FOREIGN)
+def test_foreign_data_trains_resumes_and_leaves_a_proven_bundle(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], source_name: str, network: str, needed: str
+) -> None:
+    """Whatever goes in: two epochs, also in two parts; an ONNX file that passes; answers of it."""
+    code = ["--allow_external_code", "--data", f"tests.foreign_sources.{source_name}"]
+    flags = [*code, "--model", network, "--optimizer.lr", "0.01", "--gradient_check.before_fit"]
+    flags += ["false", "--schedule", "constant", "--schedule.warmup", "0"]
+    export_flags = ["--export.formats", "onnx", "--export.skip_timing", "true"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert (
+        main([*flags, *export_flags, "--max_epochs", "2", "--runs_dir", str(whole)]) == 0
+    )  # 0: a format that was asked for by name has passed
+    output = capfd.readouterr().out
+    assert output.index(NO_PREPROCESSING) < output.index("epoch 1/2")
+    assert "data check: 96 training samples, 3 classes" in output
+    off = ["--export.enabled", "false"]
+    assert main([*flags, *off, "--max_epochs", "1", "--runs_dir", str(parts)]) == 0
+    (last,) = parts.glob("*/*/checkpoints/last.ckpt")
+    again = ["--resume", str(last), "--max_epochs", "2", "--allow_external_code"]
+    assert main([*again, "--allow_changes"]) == 0
+    (expected,) = whole.glob("*/*/checkpoints/last.ckpt")
+    states = [read_checkpoint(path)["state_dict"] for path in (expected, last)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    check_answers(whole, tmp_path, needed, capfd)
+
+
+def check_answers(runs: Path, folder: Path, needed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bundle classifies .npz files, and refuses what is none or lacks an input."""
+    (samples,) = runs.glob("*/*/samples/validation.npz")
+    bundle = samples.parents[1] / "export"
+    with np.load(samples) as file:
+        arrays = {name: file[name][:3] for name in file.files if name not in ("total", "targets")}
+    for row in range(3):
+        one = {name: array[row] for name, array in arrays.items()}
+        np.savez(folder / f"{row}.npz", **one)  # type: ignore[arg-type]
+    np.savez(folder / "less.npz", **{n: a[0] for n, a in arrays.items() if n != needed})  # type: ignore[arg-type]
+    (folder / "no.npz").write_bytes(b"no archive")
+    capfd.readouterr()
+    names = [str(folder / f"{name}.npz") for name in (0, 1, 2, "less", "no")]
+    done = subprocess.run(
+        [sys.executable, "predict.py", "--format", "csv", *names],
+        cwd=bundle, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 1 + 3, done.stdout + done.stderr
+    assert f"no input {needed!r}" in done.stderr
+    assert "no.npz: no .npz file of arrays" in done.stderr
+    card = (bundle / "README.md").read_text()
+    assert ".npz files that hold one array an input" in card
+
+
+def test_what_foreign_data_lacks_is_said_before_anything_is_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--allow_external_code", "--data", "tests.foreign_sources.Unfinished"]
+    assert main([*flags, "--runs_dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: datamodule Unfinished does not keep the contract of data after its setup (the "
+        "README lists it):",
+        "  lacks fingerprint: a text that differs for other data",
+        "  lacks network_arguments: a method that gives num_classes and the like by name",
+        "  lacks val_dataloader: a method that gives a loader",
+        "  example_batch: expected images float32 [batch,3], found float64 [2,3]",
+        "  samples: label 4 in row 1 lies outside 0..1; labels count from 0",
+    ]
+    assert not list(tmp_path.iterdir())

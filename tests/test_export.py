@@ -317,6 +317,15 @@ def test_a_full_disk_is_one_line(
         (["--ckpt", "a", "--opset", "17"], "expected 18 to 25, which PyTorch's exporter"),
         (["--ckpt", "a", "--opset", "26"], f"and ONNX Runtime {version('onnxruntime')} take, got"),
         (["--ckpt", "a", "--opset", "new"], "expected 18 to 25"),
+        (
+            ["--ckpt", "a", "--skip_timing", "--fail_if_slower"],
+            "the timing that --skip_timing leaves out",
+        ),
+        (
+            ["--ckpt", "a", "--formats", "int8", "--fail_if_slower"],
+            "timed against onnx: add it to --formats",
+        ),
+        (["--ckpt", "a", "--formats", "onnx", "--requested", "aoti"], "--requested aoti: not one"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_code_2(
@@ -328,20 +337,6 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--skip_timing", "--fail_if_slower"], "the timing that --skip_timing leaves out"),
-        (["--formats", "int8", "--fail_if_slower"], "timed against onnx: add it to --formats"),
-        (["--formats", "onnx", "--requested", "onnx,aoti"], "--requested aoti: not one of"),
-    ],
-)
-def test_what_cannot_be_kept_is_said_before_any_work(
-    run: Path, capsys: pytest.CaptureFixture, arguments: list[str], message: str
-) -> None:
-    assert message in fails(capsys, "--ckpt", run / small_run.CHECKPOINT, *arguments)
 
 
 @pytest.mark.parametrize("flags", [["--benchmark"], ["--compare", "elsewhere"]])

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.configuration import build_data, configure
-from lightning_modules.deployed import load_deployed, read_checkpoint
-from train import main
+from cli.building import build_data
+from cli.configuration import configure
+from cli.problems import UsageError
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
+from tests.datamodules.pictures import save_tree
+from train import CALLBACKS, main
 
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "2", "--limit_val_batches", "1"]
 SHORT += ["--optimizer.lr", "0.01", "--export.enabled", "false", "--gradient_check.before_fit"]
@@ -109,6 +113,69 @@ def test_a_network_that_does_not_fit_is_one_message(
     assert error.count("\n") == 1
 
 
+ASKING = """
+from torch import nn
+
+class Asks(nn.Module):
+    def __init__(self, num_classes: int, image_size: tuple[int, int], side: int = 12):
+        super().__init__()
+        assert image_size == (side, side)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, num_classes))
+    def forward(self, images):
+        return self.layers(images)
+    @staticmethod
+    def data_defaults(arguments):
+        return {"image_size": arguments["side"], "mean": [0.5] * 3, "std": [0.25] * 3, "hue": 1}
+
+def build(num_classes: int, image_size: int):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, num_classes))
+
+build.data_defaults = {"image_size": 10}
+
+def wrong(num_classes: int):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+wrong.data_defaults = {"image_size": "large"}
+"""
+
+
+@pytest.mark.slow
+def test_a_network_says_what_it_asks_of_the_data(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(ASKING)
+    tree = save_tree(tmp_path / "pictures", {"a": 20, "b": 20, "c": 20}, (16, 16))
+    data = ["--data", "image_folder", "--data.root", str(tree)]
+    data += ["--data.cache_dir", str(tmp_path / "cache")]
+    assert train(tmp_path, "--model", "own_parts.Asks", "--model.side", "9", *data) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "data.image_size 9, data.mean [0.5, 0.5, 0.5], data.std [0.25, 0.25, 0.25]" in lines[0]
+    assert lines[0].endswith(", as --model own_parts.Asks asks")
+    assert lines[1] == (
+        "not taken, as --data image_folder has no such setting: data.hue 1, which --model "
+        "own_parts.Asks asks for"
+    )
+    description = read_checkpoint(last_checkpoint(tmp_path))["description"]
+    assert description["config"]["data"]["image_size"] == 9
+    assert description["normalisation"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
+    again = ["--resume", str(last_checkpoint(tmp_path)), "--max_epochs", "2", "--allow_changes"]
+    assert main([*SHORT, *again, "--allow_external_code"]) == 0
+    assert " asks" not in capsys.readouterr().out  # it stands in the checkpoint
+
+
+def test_what_the_user_gives_goes_before_what_a_network_asks(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(ASKING)
+    flags = ["--data", "image_folder", "--data.root", str(tmp_path), "--allow_external_code"]
+    asks = ["--model", "own_parts.build", *flags]
+    assert configure(asks, CALLBACKS)["data"]["image_size"] == 10
+    assert configure([*asks, "--data.image_size", "7"], CALLBACKS)["data"]["image_size"] == 7
+    assert configure([*asks, "--data.image_size", "null"], CALLBACKS)["data"]["image_size"] is None
+    with pytest.raises(UsageError, match="data_defaults of own_parts.wrong: --data.image_size mu"):
+        configure(["--model", "own_parts.wrong", *flags], CALLBACKS)
+
+
 # ---- losses -------------------------------------------------------------------------------
 
 
@@ -182,7 +249,7 @@ def test_a_class_is_a_loss(own: Path, tmp_path: Path) -> None:
 # ---- callbacks ----------------------------------------------------------------------------
 
 
-CALLBACKS = """
+OWN_CALLBACKS = """
 import pytorch_lightning as pl
 
 seen = []
@@ -219,7 +286,7 @@ class NoCallback:
 def test_own_callbacks_train_and_resume(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     flags = ["--callbacks", "own_parts.StepCounter", "--callbacks", "own_parts.Shouts"]
     assert train(tmp_path, *flags, "--step_counter.start", "5", "--step_counter.label", "n") == 0
     seen = sys.modules["own_parts"].seen
@@ -249,7 +316,7 @@ def test_own_callbacks_train_and_resume(
 def test_a_callback_that_does_not_fit_is_one_message(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     assert train(tmp_path, *arguments.split()) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -259,7 +326,7 @@ def test_a_callback_that_does_not_fit_is_one_message(
 def test_state_that_cannot_be_resumed_ends_the_run_at_its_first_checkpoint(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own.write_text(CALLBACKS)
+    own.write_text(OWN_CALLBACKS)
     assert train(tmp_path, "--callbacks", "own_parts.Lists") == 1
     assert re.fullmatch(
         r"error: callback Lists has set in its state_dict\(\): .*\n", capsys.readouterr().err
@@ -285,6 +352,12 @@ def to_float(image, draws):
 def cut(image, draws):
     return image[:, 1:]
 
+calls = []
+
+def later(image, draws):
+    calls.append(1)
+    return image if len(calls) < 40 else image[:, 1:]
+
 def faulty(image, draws):
     return image.no_such()
 
@@ -302,7 +375,7 @@ def test_an_own_transform_draws_the_same_after_a_resume(own: Path, tmp_path: Pat
     assert train(tmp_path / "whole", *flags, "--max_epochs", "2") == 0
     whole = sorted(set(seen))
     assert len(seen[0]) == 32 + 1
-    assert 2 * 2 * 64 <= len(whole) <= 2 * 2 * 64 + 1  # one more where the data is set up
+    assert 2 * 2 * 64 <= len(whole) <= 2 * 2 * 64 + 64  # more where the data is set up
     seen.clear()
     assert train(tmp_path / "parts", *flags) == 0
     path = last_checkpoint(tmp_path / "parts")
@@ -315,7 +388,8 @@ def test_an_own_transform_draws_the_same_after_a_resume(own: Path, tmp_path: Pat
     ("name", "code", "message"),
     [
         ("to_float", 1, r"makes torch.float32 \[1, 28, 28\] of an image torch.uint8 \[1, 28, 28\]"),
-        ("cut", 1, r"makes torch.uint8 \[1, 27, 28\] of an image"),
+        ("cut", 1, r"sample 0: .* makes torch.uint8 \[1, 27, 28\] of an image"),
+        ("later", 1, r"sample 39: --data.transform makes torch.uint8 \[1, 27, 28\] of an image"),
         ("Needs", 2, "--data.transform own_parts.Needs: .*missing 1 required .* 'strength'"),
         ("none", 2, "cannot import 'own_parts.none'"),
     ],
@@ -345,10 +419,10 @@ def test_workers_and_batches_make_no_difference_to_a_transform(own: Path, tmp_pa
     for workers, batch_size in ((0, 64), (1, 64), (0, 32)):
         flags = ["--data.transform", "own_parts.Darken", "--data.num_workers", str(workers)]
         flags += ["--data.batch_size", str(batch_size), "--allow_external_code"]
-        data = build_data(configure(flags))
+        data = build_data(configure(flags, CALLBACKS))
         data.setup()
         batches = [batch for batch, _ in zip(data.train_dataloader(), range(2), strict=False)]
-        found.append(torch.cat([images for images, *_ in batches]))
+        found.append(torch.cat([inputs["images"] for inputs, *_ in batches]))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0][:64], found[2])
 
@@ -417,9 +491,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 class Rows(pl.LightningDataModule):
-    kind = "image"
     class_names = ["a", "b", "c"]
-    preprocessing = {}
     fingerprint = "rows"
     normalisation = {"mean": [0.5], "std": [0.5]}
     input_spec = {

@@ -15,7 +15,7 @@ from cli.flags import Precision
 from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.text_files import TextFiles
 from lightning_modules.finite_differences import check_model
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
 pytestmark = pytest.mark.slow
@@ -58,9 +58,9 @@ def test_every_precision_trains(
     data = images() if network == "small_cnn" else texts
     data.setup()
     model = tiny_classifier(data, network, SMALL.get(network), {"lr": "auto"}, loss=LOSS)
-    check = GradientCheck(every_n_steps=1)
-    check.bind(tmp_path, check_model)
-    finder = LRFinder(num_steps=10, min_batches=1)
+    run = TinyRun(tmp_path)
+    check = GradientCheck(run, check_model, every_n_steps=1)
+    finder = LRFinder(run, num_steps=10, min_batches=1)
     trainer = tiny_trainer(
         tmp_path,
         precision=configuration["precision"],

@@ -25,6 +25,7 @@ from exporters.bundle import Stage, describe_files, sha256_of
 from exporters.command_line import run_command
 from exporters.runtime import Predictor, parse_arguments, predict_parser, report
 from preprocessing.reader import Reader
+from tasks.single_label import SingleLabel
 from tests.exporters import small_run
 from tests.exporters.small_manifest import artifact, manifest_values, rewrite
 
@@ -47,7 +48,7 @@ def bundle(run: Path) -> Path:
     with torch.no_grad():
         onnx_float.export(job, folder / "model.onnx")
     stage.accept("onnx", describe_files(folder, "model.onnx"))
-    stage.add_runtime("image", {})
+    stage.add_runtime({"kind": "image"}, {})
     stage.finish(
         manifest_values(
             class_names=CLASSES,
@@ -308,7 +309,7 @@ def test_more_threads_than_cpus_and_more_classes_than_there_are(
 
 def test_a_text_for_pictures_is_one_line(bundle: Path, capsys) -> None:
     code, out, err = run_main(capsys, "--model", bundle, "--text", "a cat")
-    assert (code, out, err) == (1, "", "error: --text: this model classifies pictures\n")
+    assert (code, out, err) == (1, "", "error: --text: this model takes files, not texts\n")
 
 
 def test_an_output_that_is_not_finite_spoils_only_its_sample(capsys) -> None:
@@ -319,12 +320,12 @@ def test_an_output_that_is_not_finite_spoils_only_its_sample(capsys) -> None:
 
     reader = Reader("image", (), lambda path: np.zeros(1), lambda x: {"images": np.stack(x)})
     arguments = parse_arguments(predict_parser(""), ["a", "b", "c", "--format", "csv"])
-    assert report(Predictor(reader, infer, ["x", "y"], 1.0), arguments) == 1
+    assert report(Predictor(reader, infer, SingleLabel(["x", "y"]), 1.0), arguments) == 1
     out, err = capsys.readouterr()
     assert [line[:4] for line in out.splitlines()[1:]] == ["a,1,", "c,1,"]
     assert err == "error: b: the model's output is not finite\n"
     with pytest.raises(ValueError, match=r"returns \[3, 2\], expected \[3, 5\]"):
-        report(Predictor(reader, infer, list("abcde"), 1.0), arguments)
+        report(Predictor(reader, infer, SingleLabel(list("abcde")), 1.0), arguments)
 
 
 def test_samples_are_read_when_they_are_needed_and_a_long_table_is_not_collected(capsys) -> None:
@@ -342,11 +343,12 @@ def test_samples_are_read_when_they_are_needed_and_a_long_table_is_not_collected
     files = [f"file-{i:04}" for i in range(300)]
     arguments = parse_arguments(predict_parser(""), ["--batch_size", "10", *files])
     ahead = []
-    for done, prediction in enumerate(Predictor(reader, infer, ["x", "y"], 1).predict(arguments)):
+    predictor = Predictor(reader, infer, SingleLabel(["x", "y"]), 1)
+    for done, prediction in enumerate(predictor.predict(arguments)):
         assert prediction.name == files[done]
         ahead.append(len(read) - done)
     assert max(ahead) == 10
-    assert report(Predictor(reader, infer, ["x", "y"], 1.0), arguments) == 0
+    assert report(Predictor(reader, infer, SingleLabel(["x", "y"]), 1.0), arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["input", *files]
     assert len({len(line) for line in lines[1:]}) == 1

@@ -49,7 +49,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A network that has learnt that "good" is class up, as a checkpoint and as a bundle."""
     folder = tmp_path_factory.mktemp("text")
     torch.manual_seed(0)
-    model = deploy(network_class("text_cnn")(**NETWORK["arguments"]), "text", None)
+    model = deploy(network_class("text_cnn")(**NETWORK["arguments"]), None, INPUT_SPEC)
     tokens = torch.randint(4, len(WORDS), (64, 6))
     targets = torch.arange(64) % 2
     tokens[:, 2] = 3 - targets  # "good" is 2, "bad" is 3: class 1 is up
@@ -62,7 +62,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         optimizer.step()
     files = {"tokenizer.json": basic_english_tokenizer(WORDS).to_str()}
     description: dict[str, Any] = {
-        "format": 1, "kind": "text", "network": NETWORK, "class_names": ["down", "up"],
+        "format": 2, "network": NETWORK, "class_names": ["down", "up"],
         "input_spec": INPUT_SPEC, "preprocessing": PREPROCESSING, "files": files,
         "normalisation": None, "config": {}, "scores": {},
     }  # fmt: skip
@@ -75,7 +75,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     checkpoint = {"file": "best.ckpt", "scores": None, "epoch": 1}
     values["checkpoint"] = checkpoint | {"sha256": sha256_of(folder / "best.ckpt")}
     bundle = make_bundle(
-        folder / "export", (folder / "model.onnx").read_bytes(), "text", files,
+        folder / "export", (folder / "model.onnx").read_bytes(), files,
         preprocessing=PREPROCESSING, **values,
     )  # fmt: skip
     return {"bundle": bundle, "checkpoint": folder / "best.ckpt"}

@@ -14,11 +14,12 @@ from PIL import Image
 
 import export
 import predict
-from cli.parsing import settings_of
+from cli.settings import settings_of
 from datamodules.image_folder import ImageFolder
 from datamodules.text_readers import Columns, TextSource
 from exporters.bundle import Stage
-from lightning_modules.deployed import deploy, network_class, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import deploy, network_class
 from lightning_modules.networks.torchvision_network import find_weights
 from tests.datamodules.pictures import save_tree
 from tests.exporters import small_run
@@ -51,7 +52,7 @@ def checkpoint(tmp_path: Path) -> Path:
     """A whole checkpoint of an untrained network, as a run writes it."""
     data = TinyImages()
     data.setup()
-    model = deploy(network_class("small_cnn")(**small_run.ARGUMENTS), "image", data.normalisation)
+    model = deploy(network_class("small_cnn")(**small_run.ARGUMENTS), data.normalisation, {})
     config = {"model": {"name": "small_cnn"}, "data": {"name": "digits"}, "seed": 0}
     description = small_run.describe(data, 0.5) | {"config": config}
     return small_run.write_checkpoint(tmp_path / "x.ckpt", model, description)
@@ -159,7 +160,7 @@ def test_a_checkpoint_brings_no_file_but_its_tokenizer(
     content = torch.load(checkpoint, weights_only=True)
     own = {"tokenizer.json": "{}"} if kind == "text" else {}
     named = {"kind": kind, "tokenizer": "tokenizer.json", "max_length": 3, "vocab_size": 4}
-    content["description"] |= {"files": own | {name: "print('ran')"}, "kind": kind}
+    content["description"]["files"] = own | {name: "print('ran')"}
     content["description"]["preprocessing"] |= named
     torch.save(content, checkpoint)
     with pytest.raises(ValueError, match="x.ckpt") as caught:
@@ -168,7 +169,7 @@ def test_a_checkpoint_brings_no_file_but_its_tokenizer(
     code = predict.main(["--model", str(checkpoint), str(tmp_path / "x.png")])
     refused(capsys, code, f"brings files that no model needs: {name!r}", 1)
     with pytest.raises(ValueError, match="brings files"):
-        Stage(tmp_path / "export").add_runtime(kind, own | {name: "print('ran')"})
+        Stage(tmp_path / "export").add_runtime(named, own | {name: "print('ran')"})
     assert not [path for path in tmp_path.rglob("*") if path.name in ("numpy.py", str(name))]
 
 
@@ -186,7 +187,7 @@ def test_a_text_checkpoint_has_its_tokenizer(
     checkpoint: Path, files: Any, tokenizer: Any, message: str
 ) -> None:
     content = torch.load(checkpoint, weights_only=True)
-    content["description"] |= {"files": files, "kind": "text"}
+    content["description"]["files"] = files
     content["description"]["preprocessing"] = {"kind": "text", "tokenizer": tokenizer}
     torch.save(content, checkpoint)
     with pytest.raises(ValueError, match=message):

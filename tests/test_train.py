@@ -12,16 +12,18 @@ import pytest
 import torch
 import yaml
 
-from cli.configuration import build_data, configure
+from cli.building import build_data, build_model
+from cli.configuration import configure
 from cli.problems import is_message
 from datamodules import DATAMODULES
 from exporters import DEFAULT_FORMATS
-from lightning_modules.deployed import load_deployed, read_checkpoint
+from lightning_modules.checkpoint import read_checkpoint
+from lightning_modules.deployed import load_deployed
 from lightning_modules.networks import NETWORKS
 from tests.datamodules.pictures import save_tree
 from tests.fresh_process import run_script
 from tests.tiny_sources import write_texts
-from train import build_model, main
+from train import CALLBACKS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["--max_epochs", "1", "--limit_train_batches", "4", "--optimizer.lr", "0.01"]
@@ -213,7 +215,7 @@ def test_word_vectors_reach_the_embedding(tmp_path: Path) -> None:
     arguments = ["--data", "text_files", "--model", "bag_of_embeddings"]
     arguments += ["--model.embedding_dim", "16", "--data.vectors", str(tmp_path / "a.vec")]
     arguments += ["--data.root", str(tmp_path / "texts"), "--data.cache_dir", str(tmp_path / "c")]
-    configuration = configure(arguments)
+    configuration = configure(arguments, CALLBACKS)
     data = build_data(configuration)
     data.setup("fit")
     weights = build_model(configuration, data).state_dict()

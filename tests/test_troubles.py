@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import predict
+from datamodules.findings import texts
 from datamodules.lazy_loader import keep_batch
 from datamodules.packed_images import ImageDataset
 from datamodules.packed_texts import TextDataset
@@ -51,7 +52,7 @@ class VectorNorm(nn.Module):
         return self.head(self.layers(images))
 
 
-def test_nine_images_in_batches_of_four_train_batchnorm(tmp_path: Path, capsys) -> None:
+def test_nine_images_in_batches_of_four_train_batchnorm(tmp_path: Path) -> None:
     data = TinyImages(batch_size=4, num_train=9, num_val=5)
     model = tiny_classifier(data)
     model.model.network = VectorNorm()
@@ -59,7 +60,7 @@ def test_nine_images_in_batches_of_four_train_batchnorm(tmp_path: Path, capsys) 
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
     assert trainer.global_step == 4  # two whole batches an epoch
-    assert "1 training image is left out of each epoch: too few" in capsys.readouterr().out
+    assert data.loading[0].startswith("1 training image is left out of each epoch: too few")
     assert model.reports["test"].outcomes.num_samples == 5  # evaluation leaves nothing out
 
 
@@ -154,7 +155,9 @@ def test_the_share_of_texts_that_are_cut_is_told(tmp_path: Path) -> None:
     (root / "a" / "0.txt").write_text("word " * 10_000)
     data = TextFiles(str(root), cache_dir=str(tmp_path / "cache"), max_length=32)
     data.setup()
-    assert any("of the texts of" in note and "cut to 32 tokens" in note for note in data.notes)
+    assert any(
+        "of the texts of" in note and "cut to 32 tokens" in note for note in texts(data.findings)
+    )
     assert max(split.lengths.max() for split in data.corpus.splits.values()) == 32
 
 

@@ -1,16 +1,20 @@
 """Small real parts that many tests use: image data that can be learnt, and a module on it."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 
+from datamodules.contract import described
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import PackedImages
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import deploy, network_class
+from lightning_modules.description import describe
 from lightning_modules.losses import build_loss
 from lightning_modules.network_signature import network_arguments
 
@@ -63,28 +67,43 @@ def tiny_classifier(
     small = {"width": 4, "hidden_features": 16, "dropout": 0.0} if network == "small_cnn" else {}
     network_type = network_class(network)
     arguments = network_arguments(network_type, data.network_arguments(), small | (model or {}))
-    normalisation = data.normalisation if data.kind == "image" else None
-    description = {
-        "format": 1,
-        "kind": data.kind,
-        "network": {"name": network, "arguments": arguments},
-        "class_names": data.class_names,
-        "input_spec": data.input_spec,
-        "preprocessing": data.preprocessing,
-        "files": data.files,
-        "normalisation": normalisation,
-        "fingerprint": data.fingerprint,
+    description = describe(network, arguments, described(data)) | {
         "versions": {"torch": str(torch.__version__)},
         "git_commit": None,
         "config": {},
     }
     return Classifier(
-        deploy(network_type(**arguments), data.kind, normalisation),
+        deploy(network_type(**arguments), description["normalisation"], data.input_spec),
         build_loss(len(data.class_names), data.train_targets, **loss or {}),
         description,
         {"lr": 1e-2} | (optimizer or {}),
         schedule or {"name": "constant", "warmup": 0.0},
     )
+
+
+class NoSignals:
+    """Nobody asks to stop."""
+
+    received, seconds_waited = 0, 0.0
+
+    def defer(self) -> None: ...
+
+    def act_at_once(self, checkpoint: Path | None) -> None: ...
+
+    def leave(self, number: int, checkpoint: Path | None) -> None:
+        raise SystemExit(128 + number)
+
+
+class TinyRun:
+    """A run whose folder holds its checkpoints, too."""
+
+    def __init__(self, folder: Path | None = None, signals: Any = None) -> None:
+        self.folder = self.checkpoints = folder
+        self.signals = signals or NoSignals()
+        self.last_actions: list[Callable[[], Any]] = []
+
+    def at_end(self, action: Callable[[], Any]) -> None:
+        self.last_actions.append(action)
 
 
 def tiny_trainer(folder: Any, **arguments: Any) -> pl.Trainer:

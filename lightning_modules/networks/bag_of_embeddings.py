@@ -79,7 +79,7 @@ class BagOfEmbeddings(nn.Module):
         return mixed * mixed % HASH_PRIME % self.num_buckets
 
     @torch.no_grad()
-    def start_from_counts(self, batches: Iterable[tuple[tuple[Tensor, Tensor], Tensor]]) -> None:
+    def start_from_counts(self, batches: Iterable[tuple[dict[str, Tensor], Tensor]]) -> None:
         """Becomes a naive Bayes classifier of the training batches, where it is asked to."""
         if not self.naive_bayes:
             return
@@ -87,7 +87,8 @@ class BagOfEmbeddings(nn.Module):
         words = torch.zeros(self.embedding.num_embeddings, num_classes, dtype=torch.int64)
         pairs = torch.zeros(self.num_buckets, num_classes, dtype=torch.int64)
         texts = torch.zeros(num_classes, dtype=torch.int64)
-        for (tokens, lengths), targets in batches:
+        for inputs, targets in batches:
+            tokens, lengths = inputs["tokens"], inputs["lengths"]
             texts += targets.bincount(minlength=num_classes)
             add_counts(words, tokens, targets, inside(tokens, lengths))
             if self.num_buckets:

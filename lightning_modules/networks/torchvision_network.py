@@ -53,6 +53,12 @@ class TorchvisionNetwork(nn.Module):
         if weights is not None:
             fill(self.layers, find_weights(architecture, weights), weights)
 
+    @staticmethod
+    def data_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """torchvision's weights also say how to prepare pictures; a file of them does not."""
+        weights = arguments.get("weights") or ""
+        return {"weights": weights} if "_Weights." in weights else {}
+
     def forward(self, images: Tensor) -> Tensor:
         """float32 [N,C,H,W] -> logits float32 [N,K]."""
         return self.layers(images.expand(-1, COLOURS, -1, -1))  # [N,3,H,W] -> [N,K]

@@ -13,13 +13,11 @@ import torch
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import STOP, Checkpointing, parse_interval
 from callbacks.exact_resume import ExactResume
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
-def bound(folder: Path, **arguments) -> Checkpointing:
-    checkpointing = Checkpointing(**arguments)
-    checkpointing.bind(folder)
-    return checkpointing
+def checkpointing_in(folder: Path, **arguments) -> Checkpointing:
+    return Checkpointing(TinyRun(folder), **arguments)
 
 
 def fit(folder: Path, checkpointing: Checkpointing, resume=None, others=(), **arguments):
@@ -49,13 +47,15 @@ def fit(folder: Path, checkpointing: Checkpointing, resume=None, others=(), **ar
     ],
 )
 def test_what_is_better(monitor: str, better: dict, worse: dict) -> None:
-    checkpointing = Checkpointing(monitor=monitor, mode="min" if "loss" in monitor else "max")
+    checkpointing = Checkpointing(
+        TinyRun(), monitor=monitor, mode="min" if "loss" in monitor else "max"
+    )
     assert checkpointing.ranking(better) > checkpointing.ranking(worse)
 
 
 def test_best_and_last_are_written_and_foreign_files_stay(tmp_path: Path) -> None:
     (tmp_path / "foreign.ckpt").write_text("mine")
-    trainer, model = fit(tmp_path, bound(tmp_path, monitor="val/loss"), max_epochs=3)
+    trainer, model = fit(tmp_path, checkpointing_in(tmp_path, monitor="val/loss"), max_epochs=3)
     assert sorted(path.name for path in tmp_path.glob("*")) == [
         "best.ckpt",
         "foreign.ckpt",
@@ -72,13 +72,13 @@ def test_best_and_last_are_written_and_foreign_files_stay(tmp_path: Path) -> Non
 def test_an_epoch_cut_short_has_no_training_value_to_compare(tmp_path: Path, limit: str) -> None:
     others = [StopAfter(8)] if limit == "should_stop" else []
     steps = {"max_epochs": 2} if others else {"max_steps": 8, "max_epochs": -1}
-    checkpointing = bound(tmp_path, monitor="train/loss")
+    checkpointing = checkpointing_in(tmp_path, monitor="train/loss")
     fit(tmp_path, checkpointing, others=others, **steps)
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] == 8
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["global_step"] == 6
 
     (tmp_path / "short").mkdir()
-    checkpointing = bound(tmp_path / "short", monitor="train/loss")
+    checkpointing = checkpointing_in(tmp_path / "short", monitor="train/loss")
     fit(tmp_path, checkpointing, others=[StopAfter(2)], max_epochs=2)
     assert checkpointing.best_path == tmp_path / "short" / "last.ckpt"
 
@@ -102,8 +102,7 @@ def test_the_best_is_kept_when_training_gets_worse(tmp_path: Path) -> None:
                     group["lr"] = 1e3
                 trainer.lr_scheduler_configs[0].scheduler.base_lrs = [1e3, 1e3]
 
-    checkpointing = Explodes(monitor="val/loss")
-    checkpointing.bind(tmp_path)
+    checkpointing = Explodes(TinyRun(tmp_path), monitor="val/loss")
     fit(tmp_path, checkpointing, max_epochs=3)
     best = torch.load(tmp_path / "best.ckpt", weights_only=True)
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)
@@ -120,11 +119,15 @@ class StopsAfterTwo(pl.Callback):
 
 def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
     """Stopped after 2 epochs and resumed to 4: same steps, same rates, same weights."""
-    whole, whole_model = fit(tmp_path, bound(tmp_path / "whole"), max_epochs=4)
-    half, _ = fit(tmp_path, bound(tmp_path / "half"), max_epochs=4, others=[StopsAfterTwo()])
+    whole, whole_model = fit(tmp_path, checkpointing_in(tmp_path / "whole"), max_epochs=4)
+    half, _ = fit(
+        tmp_path, checkpointing_in(tmp_path / "half"), max_epochs=4, others=[StopsAfterTwo()]
+    )
     assert half.current_epoch == 2
     last = tmp_path / "half" / "last.ckpt"
-    resumed, resumed_model = fit(tmp_path, bound(tmp_path / "half"), resume=last, max_epochs=4)
+    resumed, resumed_model = fit(
+        tmp_path, checkpointing_in(tmp_path / "half"), resume=last, max_epochs=4
+    )
     assert resumed.global_step == whole.global_step == 24
     rates = [trainer.optimizers[0].param_groups[0]["lr"] for trainer in (resumed, whole)]
     assert rates[0] == rates[1]
@@ -133,14 +136,14 @@ def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
 
 
 def test_without_validation_the_last_is_the_best(tmp_path: Path) -> None:
-    checkpointing = bound(tmp_path)
+    checkpointing = checkpointing_in(tmp_path)
     fit(tmp_path, checkpointing, limit_val_batches=0)
     assert checkpointing.best_path == tmp_path / "last.ckpt"
 
 
 def test_a_misspelt_metric_is_found_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--checkpoint.monitor acc: .*; did you mean"):
-        fit(tmp_path, bound(tmp_path, monitor="acc"))
+        fit(tmp_path, checkpointing_in(tmp_path, monitor="acc"))
 
 
 @pytest.mark.parametrize(
@@ -164,8 +167,7 @@ def test_steps_between_checkpoints(tmp_path: Path) -> None:
         def write(self, checkpoint, path, keep) -> None:
             saved.append(checkpoint["global_step"])
 
-    checkpointing = Checkpointing()
-    checkpointing.bind(tmp_path, interval="4")
+    checkpointing = Checkpointing(TinyRun(tmp_path), "4")
     data = TinyImages()
     trainer = tiny_trainer(tmp_path, callbacks=[checkpointing], plugins=[Notes()], max_epochs=2)
     trainer.fit(tiny_classifier(data), datamodule=data)
@@ -186,7 +188,7 @@ def test_a_failed_write_is_said_and_training_goes_on(tmp_path: Path, capsys) -> 
     def run(left: int) -> None:
         failing["left"] = left
         data = TinyImages()
-        checkpointing = bound(tmp_path)
+        checkpointing = checkpointing_in(tmp_path)
         checkpointing.interval = parse_interval("1")
         trainer = tiny_trainer(tmp_path, callbacks=[checkpointing], plugins=[Full()])
         trainer.fit(tiny_classifier(data), datamodule=data)
@@ -215,7 +217,7 @@ def test_ranks_follow_the_one_that_got_the_signal(tmp_path: Path) -> None:
         def leave(self, number: int, checkpoint: Path | None) -> None:
             raise SystemExit(128 + number)
 
-    checkpointing = bound(tmp_path)
+    checkpointing = checkpointing_in(tmp_path)
     checkpointing.signals = Signals()  # type: ignore[assignment]
     strategy = SimpleNamespace(reduce=reduce, root_device=torch.device("cpu"))
     trainer: Any = SimpleNamespace(
@@ -258,7 +260,7 @@ def test_a_signal_does_not_wait_for_a_long_validation(
         def on_validation_batch_end(self, *arguments) -> None:
             self.batches += 1
 
-    checkpointing, signal = bound(tmp_path), Signal()
+    checkpointing, signal = checkpointing_in(tmp_path), Signal()
     checkpointing.signals = Signals()  # type: ignore[assignment]
     with pytest.raises(SystemExit):
         fit(tmp_path, checkpointing, others=[signal], max_epochs=2)

@@ -12,7 +12,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 
 from callbacks.checkpointing import Checkpointing
 from callbacks.early_stopping import EarlyStopping, planned_validations
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_only_a_name_that_is_logged_is_accepted() -> None:
 def test_the_direction_is_that_of_the_metric(tmp_path: Path, monitor: str, mode: str) -> None:
     data = TinyImages()
     data.setup()
-    stopping, checkpointing = EarlyStopping(monitor=monitor), Checkpointing(monitor=monitor)
-    checkpointing.bind(tmp_path)
+    stopping = EarlyStopping(monitor=monitor)
+    checkpointing = Checkpointing(TinyRun(tmp_path), monitor=monitor)
     trainer = tiny_trainer(tmp_path)
     trainer.state.fn = TrainerFn.FITTING
     for callback in (stopping, checkpointing):
@@ -171,8 +171,3 @@ def test_a_run_of_steps_alone_has_patience_too(tmp_path: Path) -> None:
     trainer = tiny_trainer(tmp_path, callbacks=[EarlyStopping()], max_epochs=-1, max_steps=8)
     trainer.fit(tiny_classifier(data), datamodule=data)
     assert trainer.global_step == 8
-
-
-def test_bad_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="patience .* at least 1 or auto"):
-        EarlyStopping(patience=0)

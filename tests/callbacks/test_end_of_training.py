@@ -17,7 +17,7 @@ from callbacks.exact_resume import ExactResume
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from tests.callbacks.test_exact_resume import BatchClock, assert_same_run
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
 class Validated(pl.Callback):
@@ -32,8 +32,8 @@ class Validated(pl.Callback):
 
 def fit(folder: Path, resume: bool = False, **arguments: Any) -> tuple[Validated, Checkpointing]:
     """Six batches an epoch; `seconds` is a clock of a second a batch."""
-    data, validated, checkpointing = TinyImages(), Validated(), Checkpointing(monitor="val/loss")
-    checkpointing.bind(folder)
+    data, validated = TinyImages(), Validated()
+    checkpointing = Checkpointing(TinyRun(folder), monitor="val/loss")
     metrics = MetricsCsv(folder / "metrics.csv")
     limits: list[pl.Callback] = []
     if seconds := arguments.pop("seconds", None):
@@ -231,8 +231,7 @@ def test_all_ranks_are_told_one_path(tmp_path: Path) -> None:
 
     (tmp_path / "last.ckpt").touch()
     for rank in (0, 1):
-        checkpointing = Checkpointing()
-        checkpointing.bind(tmp_path)
+        checkpointing = Checkpointing(TinyRun(tmp_path))
         trainer: Any = SimpleNamespace(
             is_global_zero=rank == 0, strategy=SimpleNamespace(broadcast=broadcast)
         )
@@ -257,8 +256,8 @@ def test_a_test_is_logged_at_the_place_of_the_tested_weights(
             if trainer.global_step == 10:
                 super().on_validation_end(trainer, pl_module)
 
-    data, metrics, checkpointing = TinyImages(), MetricsCsv(tmp_path / "metrics.csv"), Best()
-    checkpointing.bind(tmp_path)
+    data, metrics = TinyImages(), MetricsCsv(tmp_path / "metrics.csv")
+    checkpointing = Best(TinyRun(tmp_path))
     trainer = tiny_trainer(
         tmp_path,
         callbacks=[ExactResume(metrics), EndOfTraining(), checkpointing],

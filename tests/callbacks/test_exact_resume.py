@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.early_stopping import EarlyStopping
 from callbacks.ema import EMA
 from callbacks.end_of_training import EndOfTraining
-from callbacks.exact_resume import ExactResume, TimeLimit, position_in_epoch, set_between_steps
+from callbacks.exact_resume import ExactResume, TimeLimit
 from callbacks.metrics_csv import MetricsCsv
 from datamodules.text_files import TextFiles
 from tests.same_bits import assert_equal
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
 pytestmark = pytest.mark.slow
@@ -81,9 +82,8 @@ def fit(
     if change is not None:
         change(module)
     torch.manual_seed(2)
-    checkpointing = Checkpointing(monitor="val/loss")
     signals = StopAt(stop)
-    checkpointing.bind(folder, signals, interval="2")
+    checkpointing = Checkpointing(TinyRun(folder, signals), "2", monitor="val/loss")
     metrics = MetricsCsv(folder / "metrics.csv")
     others: list[pl.Callback] = []
     if arguments.pop("ema", False):
@@ -100,7 +100,7 @@ def fit(
             *(signals, checkpointing, *others),
         ],
         logger=metrics,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[arguments.pop("writer", AtomicCheckpointIO())],
         **arguments,
     )
     last = folder / "last.ckpt"
@@ -208,6 +208,35 @@ def test_at_the_start_of_an_epoch_where_steps_are_counted(tmp_path: Path, stop: 
     check(tmp_path, TinyImages, DROPOUT, arguments, stops=[stop])
 
 
+class DiesAfter(AtomicCheckpointIO):
+    """Ends the process once so many files are written."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def write(self, *arguments: Any) -> None:
+        super().write(*arguments)
+        self.left -= 1
+        if not self.left:
+            raise SystemExit(137)
+
+
+@pytest.mark.parametrize("cut", [{}, {"max_steps": 8}], ids=str)
+def test_killed_after_any_file(tmp_path: Path, cut: dict[str, Any]) -> None:
+    """Also between two files of one moment."""
+    arguments = {"max_epochs": 2, "val_check_interval": 0.5} | cut
+    whole = tmp_path / "whole"
+    writer = DiesAfter(0)
+    assert fit(whole, TinyImages, PLATEAU, None, arguments | {"writer": writer})
+    assert writer.left < -6
+    for number in range(1, 1 - writer.left):
+        parts = tmp_path / str(number)
+        assert not fit(parts, TinyImages, PLATEAU, None, arguments | {"writer": DiesAfter(number)})
+        assert fit(parts, TinyImages, PLATEAU, None, arguments)
+        assert_same_run(parts, whole)
+
+
 def test_a_schedule_that_goes_by_epochs(tmp_path: Path) -> None:
     check(tmp_path, TinyImages, DROPOUT | {"change": falls_by_epoch}, {}, stops=[3])
     (state,) = torch.load(tmp_path / "parts/last.ckpt", weights_only=True)["lr_schedulers"]
@@ -271,6 +300,43 @@ def test_an_epoch_that_ends_within_a_window_is_not_called_exact(
     assert numbers[-1] > steps
 
 
+def test_an_older_checkpoint_is_gone_on_from_exactly(tmp_path: Path) -> None:
+    """Earlier versions counted no samples, and their schedules did not name what they watch."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    arguments = {"max_epochs": 2}
+    assert fit(whole, TinyImages, PLATEAU, None, arguments)
+    assert not fit(parts, TinyImages, PLATEAU, 3, arguments)
+    checkpoint = torch.load(parts / "last.ckpt", weights_only=True)
+    del checkpoint["exact_resume"]["samples"], checkpoint["lr_schedulers"][0]["monitor"]
+    torch.save(checkpoint, parts / "last.ckpt")
+    assert fit(parts, TinyImages, PLATEAU, None, arguments)
+    assert_same_run(parts, whole)
+
+
+class PlainLoader(TinyImages):
+    """Torch's own loader, which begins at the first batch only."""
+
+    def train_dataloader(self) -> Any:
+        inputs, targets = self.samples("train")
+        images, *_ = inputs.values()
+        data = TensorDataset(torch.from_numpy(images), torch.from_numpy(targets))
+        return DataLoader(data, batch_size=8)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch if len(batch) == 2 else super().on_after_batch_transfer(batch, 0)
+
+
+def test_a_loader_that_cannot_start_within_an_epoch_begins_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not fit(tmp_path, PlainLoader, WITHOUT_LENGTH, 3, {"max_epochs": 2})
+    assert fit(tmp_path, PlainLoader, WITHOUT_LENGTH, None, {"max_epochs": 2})
+    shown = capsys.readouterr().out
+    assert "has no start_at(batch), so that epoch 1 begins again" in shown
+    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert (last["epoch"], last["global_step"]) == (2, 3 + 12)
+
+
 def test_a_checkpoint_from_elsewhere_brings_its_rows(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert fit(here, TinyImages, WITHOUT_LENGTH, None, {"max_epochs": 2})
@@ -278,36 +344,6 @@ def test_a_checkpoint_from_elsewhere_brings_its_rows(tmp_path: Path) -> None:
     (here / "last.ckpt").rename(there / "last.ckpt")
     assert fit(there, TinyImages, WITHOUT_LENGTH, None, {"max_epochs": 2})  # nothing is left to do
     assert (there / "metrics.csv").read_text() == (here / "metrics.csv").read_text()
-
-
-def progress(ready: int, started: int, completed: int) -> dict[str, Any]:
-    counts = {"ready": ready, "started": started, "processed": completed, "completed": completed}
-    return {"total": dict(counts), "current": dict(counts)}
-
-
-@pytest.mark.parametrize(
-    ("epoch", "batch", "position"),
-    [
-        ((1, 0, 0), (0, 0, 0), 0),  # announced, not begun
-        ((1, 1, 1), (6, 6, 6), 0),  # training is over
-        ((2, 2, 1), (4, 3, 3), 3),  # before the fourth batch
-        ((2, 2, 1), (3, 3, 3), None),  # validation after the third
-        ((2, 2, 1), (3, 3, 2), None),  # at the end of the third
-        ((1, 1, 1), (3, 3, 3), None),  # training was ended after the third
-    ],
-)
-def test_only_states_between_steps_have_a_position(epoch, batch, position) -> None:
-    loops = {
-        "epoch_progress": progress(*epoch),
-        "epoch_loop.batch_progress": progress(*batch) | {"is_last_batch": batch[0] == 6},
-        "epoch_loop.state_dict": {"_batches_that_stepped": 9},
-    }
-    assert position_in_epoch(loops) == position
-    if position:
-        set_between_steps(loops, position)
-        current = loops["epoch_loop.batch_progress"]["current"]
-        assert [current[key] for key in ("ready", "started", "completed")] == [3, 3, 2]
-        assert loops["epoch_loop.state_dict"] == {"_batches_that_stepped": 8}
 
 
 def test_every_rank_draws_its_own_numbers_once_the_weights_are_made() -> None:

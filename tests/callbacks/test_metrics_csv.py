@@ -7,7 +7,8 @@ import pytest
 
 from callbacks.learning_curves import draw_learning_curves
 from callbacks.metrics_csv import MetricsCsv
-from callbacks.test_report import draw_confusion_matrix, print_report, report_values
+from callbacks.single_label_pictures import draw_confusion_matrix
+from callbacks.test_report import print_report
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 
@@ -83,14 +84,15 @@ def test_pictures_and_table(tmp_path: Path, capsys) -> None:
     model = tiny_classifier(data)
     trainer.fit(model, datamodule=data)
     trainer.test(model, datamodule=data, verbose=False)
-    draw_learning_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
+    names = ["loss", "accuracy", "lr"]
+    draw_learning_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", names)
     report = model.reports["test"]
     draw_confusion_matrix(report.outcomes.confusion(), data.class_names, tmp_path / "confusion.png")
     for name in ("curves.png", "confusion.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    print_report(report, data.class_names)
+    print_report(report, data.task)
     table = capsys.readouterr().out
     assert all(name in table for name in [*data.class_names, "macro mean", "test accuracy"])
-    values = report_values(report, data.class_names)
+    values = data.task.report_values(report)
     assert [row["support"] for row in values["classes"]] == [5, 5, 5]
     assert values["accuracy"] == report.scalars["accuracy"]

@@ -12,7 +12,8 @@ from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.checkpointing import Checkpointing
 from callbacks.non_finite import NonFinite, NonFiniteError, are_finite, safer_precision
 from lightning_modules.outcome_buffer import OutcomeBuffer
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tasks.single_label import SingleLabel
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
 class Breaks(pl.Callback):
@@ -37,16 +38,15 @@ def test_training_stops(tmp_path: Path, what: str, every: int, seen_after: int) 
     data = TinyImages()
     watching = NonFinite(every_n_steps=every)
     trainer = tiny_trainer(tmp_path, callbacks=[Breaks(what), watching], max_epochs=5)
-    with pytest.raises(NonFiniteError, match=r"became NaN or infinite in epoch 0"):
+    with pytest.raises(NonFiniteError, match=r"became NaN or infinite in epoch 0") as caught:
         trainer.fit(tiny_classifier(data), datamodule=data)
     assert trainer.global_step == seen_after
-    assert watching.failed_between == (2 if every == 1 else 0, seen_after)
+    assert caught.value.between_steps == (2 if every == 1 else 0, seen_after)
 
 
 def test_no_checkpoint_keeps_it(tmp_path: Path) -> None:
     data = TinyImages()
-    checkpointing = Checkpointing()
-    checkpointing.bind(tmp_path, interval="2")
+    checkpointing = Checkpointing(TinyRun(tmp_path), "2")
     callbacks = [NonFinite(every_n_steps=1000), checkpointing, Breaks("weight")]
     plugins = [AtomicCheckpointIO()]
     trainer = tiny_trainer(tmp_path, callbacks=callbacks, plugins=plugins, max_epochs=5)
@@ -64,7 +64,8 @@ def test_one_rank_stops_all() -> None:
     )
     state = {"current_epoch": 0, "global_step": 5, "scaler": None, "precision": "32-true"}
     trainer: Any = SimpleNamespace(strategy=strategy, **state)
-    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=OutcomeBuffer(2))
+    buffer = OutcomeBuffer(SingleLabel.row, 2)
+    module = SimpleNamespace(model=torch.nn.Linear(1, 1), train_outcomes=buffer)
     with pytest.raises(NonFiniteError):
         NonFinite().look(trainer, module)
     assert decisions == [(False, False)]

@@ -14,7 +14,7 @@ from callbacks.checkpointing import Checkpointing
 from callbacks.exact_resume import ExactResume, matching_position
 from datamodules.samplers import EpochBatchSampler
 from tests.callbacks.test_exact_resume import StopAt, tiny_texts
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +47,7 @@ def fit(
 ) -> Rates:
     data, rates, signals = TinyImages(batch_size), Rates(), StopAt(stop)
     data.setup()
-    checkpointing = Checkpointing()
-    checkpointing.bind(folder, signals)
+    checkpointing = Checkpointing(TinyRun(folder, signals))
     trainer = tiny_trainer(
         folder,
         callbacks=[ExactResume(), signals, checkpointing, rates, *others],

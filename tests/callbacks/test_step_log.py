@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning.loggers import Logger
 
 from callbacks.step_log import StepLog
-from cli.loggers import build_loggers
+from cli.trainer import build_loggers
 from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
 
 

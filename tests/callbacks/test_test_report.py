@@ -10,30 +10,35 @@ from typing import Any
 import pytest
 import torch
 
-from callbacks.test_report import TestReport, report_values
-from lightning_modules.metrics import Report, report
+from callbacks.test_report import TestReport
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tasks.outcomes import Report, report
+from tasks.single_label import SingleLabel
+from tests.tiny import TinyRun
 
 
 def counted(num_classes: int, num_samples: int, batch_size: int = 128) -> Report:
     """Of an epoch whose every tenth sample of class c is taken for class 2c + 1."""
-    buffer = OutcomeBuffer(num_classes)
+    buffer = OutcomeBuffer(SingleLabel.row, num_classes)
     targets = torch.arange(num_samples) % num_classes
     predictions = torch.where(
         torch.arange(num_samples) % 10 == 0, (2 * targets + 1) % num_classes, targets
     )
     for part, shown in zip(targets.split(batch_size), predictions.split(batch_size), strict=True):
         logits = torch.zeros(len(part), num_classes).scatter_(1, shown[:, None], 20.0)
-        buffer.add(logits, part, torch.ones(len(part)))
-    return report(buffer.collect(torch.device("cpu")))
+        buffer.add(single_label_outcomes(logits, part, torch.ones(len(part))))
+    return report(task_of(num_classes), *buffer.collect(torch.device("cpu")))
+
+
+def task_of(num_classes: int) -> SingleLabel:
+    return SingleLabel([f"class {index}" for index in range(num_classes)])
 
 
 def written(folder: Path, found: Report) -> tuple[dict[str, Any], list[str]]:
     """test.json, and the names of all files."""
-    part = TestReport()
-    part.folder = folder
-    names = [f"class {index}" for index in range(found.outcomes.num_classes)]
-    module = SimpleNamespace(reports={"test": found}, class_names=names)
+    part = TestReport(TinyRun(folder))
+    module = SimpleNamespace(reports={"test": found}, task=task_of(found.outcomes.num_classes))
     part.on_test_end(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]
     values = json.loads((folder / "test.json").read_text(encoding="utf-8"))
     return values, sorted(path.name for path in folder.iterdir())
@@ -80,7 +85,8 @@ def test_what_is_confused_most_comes_first() -> None:
     found = counted(7, 700)
     matrix = found.outcomes.confusion()
     assert matrix.sum() == 700
-    pairs = report_values(found, [str(index) for index in range(7)])["most_confused"]
+    task = SingleLabel([str(index) for index in range(7)])
+    pairs = task.report_values(found)["most_confused"]
     counts = [pair["samples"] for pair in pairs]
     assert counts == sorted(counts, reverse=True)
     for pair in pairs:

@@ -55,11 +55,6 @@ def test_several_processes_need_the_strategy_that_allows_it(monkeypatch):
     Unfreeze(True, 1).on_train_start(trainer, network())
 
 
-def test_an_epoch_below_one():
-    with pytest.raises(ValueError, match="--unfreeze.epoch must be at least 1, got 0"):
-        Unfreeze(True, 0)
-
-
 class Watch(pl.Callback):
     """Copies the weights and BatchNorm statistics after each epoch."""
 

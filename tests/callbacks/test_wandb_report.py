@@ -15,10 +15,12 @@ import torch
 
 from callbacks import wandb_report
 from callbacks.wandb_report import WandbReport, build_wandb_logger, has_key
-from lightning_modules import metrics
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tasks import outcomes
+from tasks.single_label import SingleLabel
 from tests.exporters.small_manifest import make_bundle
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,8 +56,7 @@ class FakeRun:
 
 @pytest.fixture
 def report(tmp_path: Path) -> WandbReport:
-    part = WandbReport()
-    part.folder = tmp_path
+    part = WandbReport(TinyRun(tmp_path))
     part.run = FakeRun()
     return part
 
@@ -87,11 +88,12 @@ def test_predictions_and_confusion_matrix_are_logged(report: WandbReport, tmp_pa
 
 def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
     targets, predictions = torch.tensor([0, 0, 7, 150]), torch.tensor([9, 9, 8, 150])
-    buffer = OutcomeBuffer(200)
-    buffer.add(torch.nn.functional.one_hot(predictions, 200).float(), targets, torch.ones(4))
-    found = metrics.report(buffer.collect(torch.device("cpu")))
-    names = [f"class {index}" for index in range(200)]
-    module: Any = SimpleNamespace(reports={"test": found}, class_names=names)
+    task = SingleLabel([f"class {index}" for index in range(200)])
+    buffer = OutcomeBuffer(task.row, 200)
+    logits = torch.nn.functional.one_hot(predictions, 200).float()
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(4)))
+    found = outcomes.report(task, *buffer.collect(torch.device("cpu")))
+    module: Any = SimpleNamespace(reports={"test": found}, task=task)
     report.on_test_end(SimpleNamespace(), module)  # type: ignore[arg-type]
     table = report.run.logged["test/confusion_matrix"]
     assert table.columns == ["true class", "predicted class", "samples"]
@@ -99,7 +101,7 @@ def test_of_many_classes_only_mistakes_are_logged(report: WandbReport) -> None:
 
 
 def test_samples_leave_the_machine_only_when_asked(tmp_path: Path) -> None:
-    part = WandbReport(log_samples=True)
+    part = WandbReport(TinyRun(), log_samples=True)
     part.run = FakeRun()
     data, run = TinyImages(), part.run
     trainer = tiny_trainer(tmp_path, callbacks=[part])
@@ -143,29 +145,29 @@ IMAGES = "W&B gets the exported bundle"
 
 
 @pytest.mark.parametrize(
-    ("kind", "log_bundle", "uploaded", "said"),
+    ("files", "log_bundle", "uploaded", "said"),
     [
-        ("text", "auto", False, TEXTS),
-        ("image", "auto", True, IMAGES),
-        ("text", "on", True, IMAGES),
-        ("image", "on", True, IMAGES),
-        ("text", "off", False, None),
-        ("image", "off", False, None),
+        ({"tokenizer.json": "words"}, "auto", False, TEXTS),
+        ({}, "auto", True, IMAGES),
+        ({"tokenizer.json": "words"}, "on", True, IMAGES),
+        ({}, "on", True, IMAGES),
+        ({"tokenizer.json": "words"}, "off", False, None),
+        ({}, "off", False, None),
     ],
 )
 def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
-    tmp_path: Path, kind: str, log_bundle: Any, uploaded: bool, said: str | None
+    tmp_path: Path, files: dict[str, str], log_bundle: Any, uploaded: bool, said: str | None
 ) -> None:
     """Said before training; of the folder only what is the bundle's is uploaded."""
     bundle = make_bundle(tmp_path / "export")
     (bundle / "answers.csv").write_text("mine")
     (bundle / "rejected" / "pt2").mkdir(parents=True)
     (bundle / "rejected" / "pt2" / "model.pt2").write_text("bad")
-    part, run, lines = WandbReport(log_bundle=log_bundle), FakeRun(), []
+    part, run, lines = WandbReport(TinyRun(), log_bundle=log_bundle), FakeRun(), []
     trainer: Any = SimpleNamespace(
         loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
     )
-    module = SimpleNamespace(description={"kind": kind})
+    module = SimpleNamespace(description={"files": files})
     part.setup(trainer, module, "fit")
     part.on_fit_start(trainer, module)
     assert lines == []  # another logger: nothing leaves the machine
@@ -223,7 +225,7 @@ def test_other_ranks_start_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_idle_with_another_logger(tmp_path: Path) -> None:
-    data, part = TinyImages(), WandbReport()
+    data, part = TinyImages(), WandbReport(TinyRun())
     tiny_trainer(tmp_path, callbacks=[part]).fit(tiny_classifier(data), datamodule=data)
     assert part.run is None
 

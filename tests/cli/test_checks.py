@@ -1,7 +1,6 @@
 """The machine against what was asked for: each answer names the way out."""
 
 import inspect
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from cli.checks import (
     check_master_port,
     check_nodes,
     check_strategy,
-    ignore_stray_slurm,
     set_matmul_precision,
     why_no_gpu,
 )
@@ -181,16 +179,6 @@ def test_an_occupied_port_is_found_before_a_time_out(monkeypatch: pytest.MonkeyP
         assert f"MASTER_PORT {port} is in use" in check_master_port()[0]
         monkeypatch.setenv("LOCAL_RANK", "1")
         assert not check_master_port()
-
-
-def test_a_shell_inside_an_allocation_is_no_slurm_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_NAME", "anything")
-    monkeypatch.setenv("SLURM_NTASKS", "2")
-    monkeypatch.delenv("SLURM_PROCID", raising=False)
-    assert "not started by srun" in str(ignore_stray_slurm())
-    assert os.environ["SLURM_JOB_NAME"] == "interactive"
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    assert ignore_stray_slurm() is None
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,21 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
-from callbacks import CALLBACKS
-from cli.configuration import configure
+from cli import configuration
 from cli.problems import UsageError
-from lightning_modules.deployed import DESCRIPTION_FORMAT
+from lightning_modules.checkpoint import DESCRIPTION_FORMAT
+from train import CALLBACKS
+
+
+def configure(arguments: list[str]) -> dict[str, Any]:
+    return configuration.configure(arguments, CALLBACKS)
+
 
 WEIGHTS = "ResNet18_Weights.IMAGENET1K_V1"
 NETWORK = ["--model", "torchvision", "--model.architecture", "resnet18"]
@@ -26,7 +32,10 @@ NETWORK = ["--model", "torchvision", "--model.architecture", "resnet18"]
     ],
 )
 def test_pretrained_weights_bring_their_preprocessing(
-    tmp_path: Path, arguments: list[str], expected: str | None
+    tmp_path: Path,
+    arguments: list[str],
+    expected: str | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = ["--data", "image_folder", "--data.root", str(tmp_path)]
     if expected == "A_Weights.B":
@@ -34,6 +43,8 @@ def test_pretrained_weights_bring_their_preprocessing(
             configure([*NETWORK, *data, *arguments])
         return
     assert configure([*NETWORK, *data, *arguments])["data"]["weights"] == expected
+    said = f"data.weights {WEIGHTS}, as --model torchvision asks\n" if expected else ""
+    assert capsys.readouterr().out == said
 
 
 def test_a_file_of_weights_brings_none(tmp_path: Path) -> None:
@@ -42,8 +53,12 @@ def test_a_file_of_weights_brings_none(tmp_path: Path) -> None:
     assert configuration["data"]["weights"] is None
 
 
-def test_data_without_such_a_setting_is_left_alone() -> None:
+def test_what_data_does_not_take_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "weights" not in configure([*NETWORK, "--model.weights", WEIGHTS])["data"]
+    assert capsys.readouterr().out == (
+        f"not taken, as --data digits has no such setting: data.weights {WEIGHTS}, which --model "
+        "torchvision asks for\n"
+    )
 
 
 def test_every_bad_value_is_told_at_once() -> None:
@@ -122,7 +137,7 @@ def checkpoint_in(folder: Path, **config: object) -> str:
     names = ("resume", "test_only", "replay", "config", "print_config", "allow_changes", "debug")
     plain = {n: v for n, v in stored.items() if n not in (*names, "allow_external_code")}
     description = {
-        "format": DESCRIPTION_FORMAT, "kind": "image", "network": {"name": "", "arguments": {}},
+        "format": DESCRIPTION_FORMAT, "network": {"name": "", "arguments": {}},
         "class_names": [], "input_spec": {"inputs": []}, "preprocessing": {"kind": "image"},
         "files": {}, "normalisation": {}, "config": plain | config,
     }  # fmt: skip

@@ -8,21 +8,12 @@ import yaml
 
 from cli.chosen_classes import class_groups
 from cli.flags import ELSEWHERE, plain_name
-from cli.parsing import (
-    ClassGroup,
-    Setting,
-    build_parser,
-    help_text,
-    known_types,
-    parse,
-    read_arguments,
-    read_file,
-    settings_of,
-    to_yaml,
-)
+from cli.parsing import ClassGroup, build_parser, help_text, known_types, parse, to_yaml
 from cli.problems import UsageError, did_you_mean, type_text
+from cli.settings import Setting, read_arguments, read_file, settings_of
 from lightning_modules.networks.small_cnn import SmallCNN
 from lightning_modules.optimizers import build_optimizer
+from train import CALLBACKS
 
 FROM_DATA = frozenset({"in_channels", "image_size", "num_classes"})
 
@@ -345,7 +336,7 @@ def test_names_of_other_tools_and_what_a_group_has(parser, name: str, expected: 
 
 
 def test_every_name_of_other_tools_leads_to_a_flag() -> None:
-    groups, _ = class_groups([])
+    groups, _ = class_groups([], CALLBACKS)
     types = known_types(build_parser(groups, {"model": "small_cnn", "data": "digits"}))
     for other, ours in ELSEWHERE.items():
         assert plain_name(ours) in types

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from callbacks import CALLBACKS
 from cli.chosen_classes import class_groups
 from cli.flags import all_flags
-from cli.parsing import Setting, build_parser, judge, known_types
-from cli.ranges import fits, is_inside, ranges, without_ranges
+from cli.parsing import build_parser, judge, known_types
+from cli.ranges import fits, lies_in, ranges, without_ranges
+from cli.settings import Setting
+from train import CALLBACKS
 
 # those of a fork may leave theirs out
 NETWORKS = ("small_cnn", "cifar_resnet", "torchvision", "text_cnn", "bilstm", "text_transformer",
@@ -32,15 +33,15 @@ UNBOUNDED |= {"data.levels"}  # of pictures, which may be negative
     ],
 )
 def test_inside(text: str, inside: list[float], outside: list[float]) -> None:
-    assert all(is_inside(value, text) for value in inside)
-    assert not any(is_inside(value, text) for value in outside)
-    assert not is_inside(math.nan, text)
+    assert all(lies_in(value, text) for value in inside)
+    assert not any(lies_in(value, text) for value in outside)
+    assert not lies_in(math.nan, text)
 
 
 @pytest.mark.parametrize("text", ["", "1", "0..1", "x > 0", ">=1", "0 <= y < 1"])
 def test_a_text_that_is_no_range(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no range|could not convert"):
-        is_inside(1, text)
+        lies_in(1, text)
 
 
 Share = Annotated[float, "0 <= x <= 1"]
@@ -79,7 +80,7 @@ def test_ranges_can_be_taken_out() -> None:
 
 def hints(model: str = "small_cnn", data: str = "digits") -> dict[str, Any]:
     settings = [Setting("model.name", model, ""), Setting("data.name", data, "")]
-    groups, problems = class_groups(settings)
+    groups, problems = class_groups(settings, CALLBACKS)
     assert not problems
     return known_types(build_parser(groups, {"model": model, "data": data}))
 
@@ -132,7 +133,9 @@ def just_outside(text: str) -> Iterator[float]:
      ("bilstm", "bbc_news"), ("text_transformer", "digits"), ("bag_of_embeddings", "digits")],
 )  # fmt: skip
 def test_what_lies_just_outside_of_each_range_is_refused_with_it(model: str, data: str) -> None:
-    groups, _ = class_groups([Setting("model.name", model, ""), Setting("data.name", data, "")])
+    groups, _ = class_groups(
+        [Setting("model.name", model, ""), Setting("data.name", data, "")], CALLBACKS
+    )
     parser = build_parser(groups, {"model": model, "data": data})
     for name, hint in known_types(parser).items():
         for text in ranges(hint):

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from cli.stop_signals import StopSignals, handled_signals, requeue
+from cli.stop_signals import StopSignals, handled_signals
 
 
 def send(name: str) -> None:
@@ -63,7 +62,7 @@ def test_other_ranks_leave_the_exit_code_to_rank_zero(
 ) -> None:
     """Lightning kills the main process when one that it started ends with an error first."""
     monkeypatch.setattr("cli.stop_signals.is_rank_zero", lambda: False)
-    monkeypatch.setattr("cli.stop_signals.is_told_elsewhere", lambda: rank_zero_ends)
+    monkeypatch.setattr("cli.stop_signals.starter_ends", lambda: rank_zero_ends)
     with StopSignals() as signals:
         signals.is_deferred = deferred
         with pytest.raises(SystemExit) as stopped:
@@ -77,18 +76,3 @@ def test_notice_only_under_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.SIGUSR1 not in handled_signals()
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     assert signal.SIGUSR1 in handled_signals()
-
-
-def test_jobs_of_an_array_and_a_missing_tool(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    asked: list[list[str]] = []
-    monkeypatch.setenv("SLURM_JOB_ID", "5")
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: asked.append(command))
-    requeue()
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    requeue()
-    assert [command[-1] for command in asked] == ["5", "7_3"]
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", "/nowhere")
-    requeue()
-    assert "could not be put back into the queue" in capsys.readouterr().err

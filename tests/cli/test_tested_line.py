@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cli import provenance
+from tests.lightning_modules.test_checkpoint import valid
 
 
 @pytest.mark.parametrize(
@@ -23,8 +24,9 @@ from cli import provenance
 def test_the_tested_checkpoint(
     tmp_path: Path, scores: dict[str, float], exports: bool | None, line: str
 ) -> None:
-    description = {"epoch": 2, "global_step": 120, "scores": scores}
-    torch.save({"description": description}, tmp_path / "best.ckpt")
+    content = valid()
+    content["description"] |= {"epoch": 2, "global_step": 120, "scores": scores}
+    torch.save(content, tmp_path / "best.ckpt")
     assert provenance.tested_line(tmp_path / "best.ckpt", "val/accuracy", exports, True) == line
 
 

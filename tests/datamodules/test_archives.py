@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from datamodules.archives import HEADERS, past_single_folder, safe_path, unpack, unpacked
+from datamodules.findings import texts
 from datamodules.image_folder import ImageFolder
 from tests.datamodules.pictures import save_tree
 
@@ -194,6 +195,6 @@ def test_files_beside_the_one_folder_of_an_archive_do_not_hide_it(tmp_path, besi
             tar.addfile(tarfile.TarInfo(name))
     data = ImageFolder(str(tmp_path / "p.tar"), cache_dir=str(tmp_path / "cache"))
     assert data.class_names == ["a", "b"]
-    notes = "\n".join(data.notes)
+    notes = "\n".join(texts(data.findings))
     assert ("1 .txt" in notes) == ("README.txt" in beside)
     assert ("1 .csv" in notes) == ("not used: 1 picture directly in" in notes) == (len(beside) == 2)

@@ -116,16 +116,3 @@ def test_boxes_stay_inside_and_have_the_size_asked_for():
     found = boxes(noise(), shares, shares.flip(0), places)
     assert torch.equal(found.any(dim=2).sum(dim=1), (shares * 12).round().long()
                        * (shares.flip(0) * 10).round().clamp(max=1).long())  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"crop_padding": -1}, "--data.crop_padding, .*; got -1, 0.0, 0.0 and 0.0"),
-        ({"erasing": 1.5}, "erasing in 0..1; got 0, 0.0, 0.0 and 1.5"),
-        ({"mixup": -1.0, "cutmix": -2.0}, "must be >= 0 .* got 0, -1.0, -2.0 and"),
-    ],
-)
-def test_bad_values(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        BatchAugmentation(**arguments)

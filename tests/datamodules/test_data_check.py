@@ -1,6 +1,7 @@
 """What is found before the first step, in which form it is told, and what stops a run."""
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from datamodules import data_check
+from datamodules import data_check, image_check, text_check
 from datamodules.bbc_news import BBCNews
-from datamodules.data_check import DataCheck, check_data
+from datamodules.data_check import check_data, notes_of
 from datamodules.digits import Digits
+from datamodules.findings import Finding
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_folder import ImageFolder
 from datamodules.image_splits import ImageSplits
@@ -35,13 +37,22 @@ class Given(ImageDataModule):
         return ImageSplits(["a", "b", "c"], self.given, tiny_split(15, 2), tiny_split(15, 3))
 
 
-def found_in(data: Any, folder: Path, level: str = "fast") -> DataCheck:
+@dataclass
+class Report:
     """The content of data_check.json."""
+
+    summary: str
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def found_in(data: Any, folder: Path, level: str = "fast") -> Report:
+    """What was written."""
     data.setup()
     check_data(data, level, folder)
     report = json.loads((folder / "data_check.json").read_text())
     assert report.pop("level") == level
-    return DataCheck(**report)
+    return Report(**report)
 
 
 def image_folder(root: Path, cache: Path, **arguments: Any) -> ImageFolder:
@@ -60,7 +71,7 @@ def text_files(root: Path, cache: Path, **arguments: Any) -> TextFiles:
 def test_good_data_is_one_line(tmp_path, capsys, level):
     found = found_in(Digits(), tmp_path, level)
     assert capsys.readouterr().out == "data check: 5,000 images, 10 classes, nothing found\n"
-    assert found == DataCheck("5,000 images, 10 classes")
+    assert found == Report("5,000 images, 10 classes")
 
 
 def test_findings_leave_the_notes_and_stand_in_one_table(tmp_path, capsys):
@@ -73,8 +84,8 @@ def test_findings_leave_the_notes_and_stand_in_one_table(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "data check: 2,225 texts, 5 classes, 0 errors, 4 warnings"
     assert lines[1:] == [f"  warning  {text}" for text in found.warnings]
-    assert len(data.notes) == 1  # sizes and padding
-    assert "padding" in data.notes[0]
+    (note,) = notes_of(data, "fast")
+    assert "padding" in note
 
 
 def test_off_looks_at_nothing_and_leaves_the_notes(tmp_path, capsys):
@@ -85,7 +96,7 @@ def test_off_looks_at_nothing_and_leaves_the_notes(tmp_path, capsys):
         check_data(data, off, tmp_path)
     assert not (tmp_path / "data_check.json").exists()
     assert capsys.readouterr().out == ""
-    assert len(data.notes) == 5
+    assert len(notes_of(data, "off")) == len(notes_of(data, False)) == 5
 
 
 def test_errors_stand_apart_and_stop_the_run(tmp_path, capsys):
@@ -102,7 +113,8 @@ def test_errors_stand_apart_and_stop_the_run(tmp_path, capsys):
 def test_a_terminal_gets_a_table(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    data_check.show(DataCheck("3 images", ["broken.png cannot be read"], ["few samples"]))
+    found = [Finding("warning", "few samples"), Finding("error", "broken.png cannot be read")]
+    data_check.show("3 images", found)
     output = capsys.readouterr().out
     assert output.index("broken.png") < output.index("few samples")
     assert "\x1b[31m" in output  # errors are red
@@ -156,22 +168,32 @@ def test_classes_that_may_be_one_or_several_are_found_in_texts_and_pictures(tmp_
     for data in (image_folder(tree, tmp_path), text_files(tmp_path / "t.csv", tmp_path)):
         case, joint = found_in(data, tmp_path).warnings[-2:]
         assert case.startswith("classes differ only in case: 'Cat' (")
-        assert ("--data.join_labels case joins them" in case) == (data.kind == "text")
+        assert ("--data.join_labels case joins them" in case) == isinstance(data, TextFiles)
         assert joint.startswith("1 class names look like several labels in one")
+
+
+TEXT_SPEC = {
+    "inputs": [
+        {"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]},
+        {"name": "lengths", "dtype": "int64", "shape": ["batch"]},
+    ],
+    "dynamic": {"batch": [1, 64], "length": [1, 40]},
+}
 
 
 class Foreign:
     """A datamodule of somebody's own that keeps the contract."""
 
-    kind = "text"
     class_names = ("a", "b")
+    input_spec = TEXT_SPEC
     train_targets = np.array([0] * 20 + [1])
 
     def setup(self) -> None: ...
 
     def example_batch(self) -> Any:
         tokens = torch.ones(2, 3, dtype=torch.int64)
-        return (tokens, torch.full((2,), 3)), torch.zeros(2, dtype=torch.int64)
+        inputs = {"tokens": tokens, "lengths": torch.full((2,), 3)}
+        return inputs, torch.zeros(2, dtype=torch.int64)
 
 
 def test_a_foreign_datamodule_is_checked_by_its_contract(tmp_path):
@@ -234,9 +256,9 @@ def test_a_file_that_broke_after_it_was_cached_is_an_error_of_the_full_check(tmp
 def test_the_full_check_is_remembered_until_a_file_changes(tmp_path, monkeypatch):
     tree = save_tree(tmp_path / "p", {"a": 20, "b": 20})
     looked_at = []
-    look = data_check.look_at
+    look = image_check.look_at
     monkeypatch.setattr(
-        data_check, "look_at", lambda name, plan: looked_at.append(name) or look(name, plan)
+        image_check, "look_at", lambda name, plan: looked_at.append(name) or look(name, plan)
     )
     for expected in (40, 40):
         found_in(image_folder(tree, tmp_path), tmp_path, "full")
@@ -261,10 +283,10 @@ def test_unknown_words_are_an_error_only_where_there_is_nothing_else(tmp_path):
 
 
 def test_shares_of_tokens_are_exact_where_all_are_counted():
-    ids = np.zeros(40 * data_check.BLOCK, np.uint16)
-    ids[: 4 * data_check.BLOCK] = 1
-    assert data_check.share_of(1, ids, full=True) == 0.1
-    assert data_check.share_of(1, ids, full=False) == pytest.approx(0.1, abs=0.03)
+    ids = np.zeros(40 * text_check.BLOCK, np.uint16)
+    ids[: 4 * text_check.BLOCK] = 1
+    assert text_check.share_of(1, ids, full=True) == 0.1
+    assert text_check.share_of(1, ids, full=False) == pytest.approx(0.1, abs=0.03)
 
 
 def test_a_class_that_val_lacks_is_named(tmp_path):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from PIL import Image
 
-from datamodules.data_check import check_data
+from datamodules.data_check import check_data, notes_of
+from datamodules.findings import texts
 from datamodules.image_folder import ImageFolder
 from datamodules.packed_images import FileImages, PackedImages
 from preprocessing.images import decode_image
@@ -42,7 +42,7 @@ def test_given_splits_are_kept(tmp_path):
     names = {"train/a": 4, "train/b": 4, "val/a": 1, "val/b": 2, "test/b": 3}
     data = folder(save_tree(tmp_path / "pictures", names), tmp_path)
     assert [len(data.splits[name]) for name in ("train", "val", "test")] == [8, 3, 3]
-    assert "test has no images of a" in data.notes
+    assert "test has no images of a" in texts(data.findings)
 
 
 def test_pixels_are_those_of_the_decode_function(tree, tmp_path):
@@ -59,10 +59,12 @@ def test_val_is_not_augmented(tree, tmp_path):
     """Splits of one tree share no transform: only train is flipped."""
     data = folder(tree, tmp_path, horizontal_flip=True, batch_size=60)
     for batch in data.val_dataloader():
-        images, targets = data.on_after_batch_transfer(batch, 0)
+        inputs, targets = data.on_after_batch_transfer(batch, 0)
+        images = inputs["images"]
         assert np.array_equal(images.numpy(), data.samples("val")[0]["images"])
     (batch,) = list(data.train_dataloader())
-    images, targets = data.on_after_batch_transfer(batch, 0)
+    inputs, targets = data.on_after_batch_transfer(batch, 0)
+    images = inputs["images"]
     plain = {image.tobytes() for image in data.samples("train")[0]["images"]}
     unflipped = sum(image.numpy().tobytes() in plain for image in images)
     assert 0 < unflipped < len(images)
@@ -100,7 +102,7 @@ def test_different_sizes_are_scaled_and_it_is_said(tree, tmp_path):
     data = folder(tree, tmp_path)
     assert data.image_shape == (3, 64, 64)
     assert data.preprocessing["resize_to"] == 73
-    assert any("--data.image_size" in note for note in data.notes)
+    assert any("--data.image_size" in note for note in texts(data.findings))
 
 
 def test_a_chosen_size_and_policy(tree, tmp_path):
@@ -120,7 +122,8 @@ def test_mixed_modes_become_one_batch(tmp_path):
         save_picture(tmp_path / "p" / "b" / f"{number}.jpg", number, mode="CMYK")
     save_picture(tmp_path / "p" / "a" / "point.png", size=(1, 1))
     data = folder(tmp_path / "p", tmp_path, val_fraction=0.3, test_fraction=0.3, image_size=8)
-    images, targets = data.example_batch()
+    inputs, targets = data.example_batch()
+    images = inputs["images"]
     assert images.shape[1:] == (3, 8, 8)
     assert images.dtype == torch.uint8
 
@@ -163,7 +166,7 @@ def test_unreadable_files_are_skipped_on_demand_and_reported(tree, tmp_path):
     damage(tree)
     data = folder(tree, tmp_path, skip_unreadable=True)
     assert sum(len(data.splits[name]) for name in ("train", "val", "test")) == 60
-    assert any("3 pictures left out, as unreadable" in note for note in data.notes)
+    assert any("3 pictures left out, as unreadable" in note for note in texts(data.findings))
     with pytest.raises(ValueError, match="cannot be read"):  # also from the cache
         folder(tree, tmp_path).setup()
 
@@ -174,8 +177,10 @@ def test_duplicates_across_splits_leave_train(tmp_path):
         (root / place / f"copy{number}.png").write_bytes((root / "train/a/0.png").read_bytes())
     data = folder(root, tmp_path)
     assert len(data.splits.train) == 9
-    assert "2 images of train that val or test holds as well: dropped from train" in data.notes
-    assert "1 image of val that test holds as well" in data.notes
+    assert "2 images of train that val or test holds as well: dropped from train" in texts(
+        data.findings
+    )
+    assert "1 image of val that test holds as well" in texts(data.findings)
     kept = folder(root, tmp_path, keep_duplicates=True)
     assert len(kept.splits.train) == 11
 
@@ -192,15 +197,15 @@ def test_random_crops_come_from_whole_pictures_in_workers(tmp_path):
         data.num_workers = workers
         loader = data.train_dataloader()
         batches = list(loader)
-        assert batches[0][0].shape == (6, 3, 8, 8)
+        assert batches[0][0]["images"].shape == (6, 3, 8, 8)
         loader.batch_sampler.set_epoch(1)
         epochs.append([batches, list(loader)])
     for alone, with_workers in zip(*epochs, strict=True):
         for (x, y), (x2, y2) in zip(alone, with_workers, strict=True):
-            assert torch.equal(x, x2)
+            assert torch.equal(x["images"], x2["images"])
             assert torch.equal(y, y2)
     first, second = epochs[0]
-    assert not torch.equal(first[0][0], second[0][0])
+    assert not torch.equal(first[0][0]["images"], second[0][0]["images"])
 
 
 def test_beyond_the_budget_pictures_are_decoded_in_workers(tree, tmp_path):
@@ -236,7 +241,7 @@ def test_the_first_frame_of_an_animation_counts_and_is_said(tree, tmp_path):
     frames[0].save(tree / "a" / "moving.gif", save_all=True, append_images=frames[1:])
     data = folder(tree, tmp_path)
     data.setup()
-    assert "train: 1 animation, of which the first frame was taken" in data.notes
+    assert "train: 1 animation, of which the first frame was taken" in texts(data.findings)
 
 
 def test_pictures_of_one_colour(tmp_path):
@@ -246,7 +251,7 @@ def test_pictures_of_one_colour(tmp_path):
             Image.new("RGB", (8, 8)).save(tmp_path / "p" / name / f"{number}.png")
     data = folder(tmp_path / "p", tmp_path, val_fraction=0.3, keep_duplicates=True)
     data.setup()
-    assert "train: 16 pictures of one colour" in data.notes
+    assert "train: 16 pictures of one colour" in texts(data.findings)
     with pytest.raises(ValueError, match="one and the same colour"):
         _ = data.normalisation
 
@@ -260,7 +265,6 @@ def test_pictures_of_one_colour(tmp_path):
         ({"test_fraction": 0.0}, ValueError, "must lie between 0 and 1, got 0.0"),
         ({"image_size": 0}, ValueError, "--data.image_size must be 1 to 9459, got 0"),
         ({"image_size": 100_000}, ValueError, "--data.image_size must be 1 to 9459, got 100000"),
-        ({"cache_gigabytes": float("nan")}, ValueError, "cache_gigabytes must be at least 0"),
         ({"test_fraction": 0.99}, ValueError, "train: no images of a, b, c"),
         ({"mean": [0.5], "std": [0.5]}, ValueError, "need 3 values each"),
         ({"mean": [0.5]}, ValueError, "go together"),
@@ -278,8 +282,8 @@ def test_a_class_with_one_picture_trains(tmp_path):
     root = save_tree(tmp_path / "p", {"a": 20, "b": 20, "rare": 1})
     data = folder(root, tmp_path)
     assert np.bincount(data.splits.train.targets)[2] == 1
-    assert "val has no images of rare" in data.notes
-    assert "test has no images of rare" in data.notes
+    assert "val has no images of rare" in texts(data.findings)
+    assert "test has no images of rare" in texts(data.findings)
 
 
 def test_pretrained_weights_bring_their_preprocessing(tree, tmp_path):
@@ -287,6 +291,8 @@ def test_pretrained_weights_bring_their_preprocessing(tree, tmp_path):
     assert data.preprocessing["height"] == 224
     assert data.preprocessing["resize_to"] == 232
     assert data.normalisation["mean"] == [0.485, 0.456, 0.406]
+    said = "image size 224, mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], as the weights"
+    assert f"{said} ResNet50_Weights.IMAGENET1K_V2 ask" in texts(data.findings)
     smaller = folder(tree, tmp_path, weights="ResNet50_Weights.IMAGENET1K_V2", image_size=32)
     assert smaller.image_shape == (3, 32, 32)
 
@@ -363,8 +369,7 @@ def test_names_that_are_not_utf8_can_be_told(tmp_path, capsys):
     data = folder(root, tmp_path, skip_unreadable=True)
     data.setup()
     check_data(data, "full", tmp_path)
-    data.trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
-    data.train_dataloader()
     written = (tmp_path / "data_check.json").read_text(encoding="utf-8")
-    for text in (capsys.readouterr().out, json.loads(written)["warnings"]):
+    said = "\n".join(notes_of(data, "off"))
+    for text in (said, capsys.readouterr().out, json.loads(written)["warnings"]):
         assert "caf\\udce9" in str(text).replace("\\\\", "\\")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from datamodules import image_listing
+from datamodules.findings import texts
 from datamodules.image_folder import ImageFolder
 from datamodules.image_layout import list_folder
 from datamodules.image_listing import ImageListing
-from datamodules.image_splits import Finding
 from tests.datamodules.pictures import save_picture, save_tree
 
 SPLIT_TREE = {"train/a": 3, "train/b": 3}
@@ -22,7 +22,7 @@ def sizes(found: ImageListing) -> dict[str, int]:
 
 
 def findings(found: ImageListing) -> str:
-    return "\n".join(note for note in found.notes if isinstance(note, Finding))
+    return "\n".join(texts(found.findings, "warning"))
 
 
 # ---- splits that cannot be used -------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_fraction_that_was_given_for_a_split_that_is_there_is_said(tmp_path):
     def notes(**fractions: float) -> str:
         data = ImageFolder(str(root), cache_dir=str(tmp_path / "cache"), **fractions)
         data.setup()
-        return "\n".join(data.notes)
+        return "\n".join(texts(data.findings))
 
     assert "--data.val_fraction 0.1 is not used: val is given" in notes(val_fraction=0.1)
     assert "not used" not in notes()
@@ -163,7 +163,7 @@ def test_hidden_things_beside_the_one_folder_of_an_archive_are_counted(tmp_path)
         file.write(path, "._top")
     data = ImageFolder(str(tmp_path / "p.zip"), cache_dir=str(tmp_path / "cache"))
     assert data.class_names == ["a", "b"]
-    assert any("ignored: 2 (" in note and "1 __MACOSX" in note for note in data.notes)
+    assert any("ignored: 2 (" in note and "1 __MACOSX" in note for note in texts(data.findings))
 
 
 # ---- classes ---------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_splits_are_matched_by_class_name(tmp_path):
     assert listing.class_names == ["a", "b", "c"]
     assert listing.splits["train"].targets.tolist() == [0, 0, 1, 1, 2]
     assert listing.splits["val"].targets.tolist() == [1, 2, 2]
-    assert "3 classes: 0 a, 1 b, 2 c" in listing.notes
+    assert "3 classes: 0 a, 1 b, 2 c" in texts(listing.findings)
 
 
 def test_a_class_that_only_val_has_is_an_error(tmp_path):
@@ -219,7 +219,7 @@ def test_files_of_other_kinds_are_counted(tmp_path):
     (tmp_path / "a" / "Thumbs.db").write_bytes(b"x")
     (tmp_path / "a" / ".hidden.png").write_bytes(b"x")
     listing = list_folder(tmp_path)
-    assert "files that are no pictures and were ignored: 1 (1 .db)" in listing.notes
+    assert "files that are no pictures and were ignored: 1 (1 .db)" in texts(listing.findings)
     assert files(listing, "train") == ["0.png", "0.png"]
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from datamodules.findings import texts
 from datamodules.image_layout import list_folder
 from datamodules.image_listing import natural_order
 from datamodules.image_table import list_table
@@ -40,4 +41,4 @@ def test_pictures_are_taken_by_each_ending_of_their_format(tmp_path, ending):
         save_picture(tmp_path / name / "0.jpg", 9).rename(tmp_path / name / f"1{ending}")
     found = list_folder(tmp_path)
     assert len(found.splits["train"].paths) == 4
-    assert not [note for note in found.notes if "ignored" in note]
+    assert not [note for note in texts(found.findings) if "ignored" in note]

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from datamodules.data_check import check_data
+from datamodules.findings import texts
 from datamodules.image_folder import ImageFolder
 from datamodules.image_plan import wide_range
 from datamodules.packed_images import FileImages
@@ -44,7 +45,7 @@ def test_a_picture_of_another_shape_is_cut_and_never_stretched(tmp_path, resize,
     data = folder(root, resize=resize)
     inputs, targets = data.samples(split)
     assert (inputs["images"][targets == 1] == 0).all()
-    assert any("1 picture of another size, fitted" in note for note in data.notes)
+    assert any("1 picture of another size, fitted" in note for note in texts(data.findings))
     stretched = folder(root, resize="exact").samples(split)[0]["images"][targets == 1]
     assert (stretched == 255).any()
 
@@ -142,7 +143,9 @@ def test_the_range_of_deep_pictures_is_found_said_and_used_by_the_bundle(tmp_pat
     assert images.min() <= 1
     assert images.max() >= 242
     assert data.preprocessing["levels"] == levels
-    assert any(f"values {levels[0]:,} to {levels[1]:,} become 0 to 255" in n for n in data.notes)
+    assert any(
+        f"values {levels[0]:,} to {levels[1]:,} become 0 to 255" in n for n in texts(data.findings)
+    )
     reader = make_reader(data.preprocessing, str)
     predicted = {reader.read(path).tobytes() for path in root.rglob(f"*.{suffix}")}
     assert {image.tobytes() for image in images} <= predicted
@@ -155,7 +158,8 @@ def test_values_outside_of_the_range_are_clipped_counted_and_said(tmp_path):
     data = folder(root.parent)
     data.setup()
     assert any(
-        n.startswith("val: 40 pictures with values outside of the range") for n in data.notes
+        n.startswith("val: 40 pictures with values outside of the range")
+        for n in texts(data.findings)
     )
     assert data.samples("val")[0]["images"].max() == 255
     reader = make_reader(data.preprocessing, str)
@@ -163,7 +167,7 @@ def test_values_outside_of_the_range_are_clipped_counted_and_said(tmp_path):
     assert +reader.counts == {"outside": 1}
     wider = folder(root.parent, levels=[0, 9000])
     assert wider.preprocessing["levels"] == [0, 9000]
-    assert not any("outside" in note for note in wider.notes)
+    assert not any("outside" in note for note in texts(wider.findings))
     assert wider.fingerprint != data.fingerprint
 
 
@@ -174,7 +178,9 @@ def test_deep_pictures_that_training_did_not_show_are_said(tmp_path):
     save_deep(root / "val", 0, 4095, np.uint16)
     data = folder(root)
     assert "levels" not in data.preprocessing
-    assert any(note.startswith("val: 40 pictures of more than 8 bits") for note in data.notes)
+    assert any(
+        note.startswith("val: 40 pictures of more than 8 bits") for note in texts(data.findings)
+    )
     reader = make_reader(data.preprocessing, str)
     reader.read(root / "val" / "a" / "0.png")
     assert +reader.counts == {"deep": 1}
@@ -185,7 +191,7 @@ def test_ordinary_pictures_keep_their_plan_and_pixels(tmp_path):
     assert "levels" not in folder(root).preprocessing
     asked = folder(root, levels=[0, 9])
     assert asked.fingerprint == folder(root).fingerprint
-    assert any("of which those looked at first are none" in note for note in asked.notes)
+    assert any("of which those looked at first are none" in note for note in texts(asked.findings))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
+from datamodules.findings import note, texts, warning
 from datamodules.image_splits import (
-    Finding,
     ImageSplits,
     check_labels,
     cut_off,
     drop_duplicates,
-    listing,
 )
 from datamodules.packed_images import PackedImages
 
@@ -25,7 +24,7 @@ def splits(train: list[int], val: list[int], test: list[int], names: str = "abc"
 @pytest.mark.parametrize(
     ("train", "val", "match"),
     [
-        ([1, 2, 3, 0], [0], r"train: label 3 in row 2 lies outside 0..2 \(1 such rows\)"),
+        ([1, 2, 3, 0], [0], r"train: label 3 in row 2 lies outside 0\.\.2; labels count"),
         ([0, 1, -1, 2, -1], [0], r"train: label -1 in row 2 .*\(2 such rows\)"),
         ([0, 1, 2], [7], "val: label 7 in row 0"),
         ([0, 1, 0], [0], "train: no images of c"),
@@ -40,7 +39,11 @@ def test_labels_are_checked_before_training(train, val, match):
 def test_an_empty_split_is_an_error_with_what_is_known_of_it(empty):
     """Before training, also for test, which nothing asks for until training has ended."""
     given = splits(*([] if name == empty else [0, 1, 2] for name in ("train", "val", "test")))
-    found = ["3 classes", Finding("train: 9 pictures of one colour"), Finding("9 images dropped")]
+    found = [
+        note("3 classes"),
+        warning("train: 9 pictures of one colour"),
+        warning("9 images dropped"),
+    ]
     with pytest.raises(ValueError, match=f"{empty}: no images") as caught:
         check_labels(given, found)
     assert str(caught.value).splitlines()[2:] == [
@@ -60,7 +63,7 @@ def test_one_class_is_too_few():
 
 
 def test_a_class_may_lack_in_val_and_test():
-    assert check_labels(splits([0, 1, 2], [0, 1], [2])) == [
+    assert texts(check_labels(splits([0, 1, 2], [0, 1], [2]))) == [
         "val has no images of c",
         "test has no images of a, b",
     ]
@@ -72,9 +75,9 @@ def test_duplicates_within_train_stay():
     images[3] = 5
     same = PackedImages(images, np.array([0, 0, 1, 1]))
     other = split([0, 1], first=50)
-    kept, notes = drop_duplicates(ImageSplits(["a", "b"], same, other, other), keep=False)
+    kept, findings = drop_duplicates(ImageSplits(["a", "b"], same, other, other), keep=False)
     assert len(kept.train) == 4
-    assert notes == [
+    assert texts(findings) == [
         "1 pair of equal images with different labels: train a / train b",
         "2 images of val that test holds as well",
     ]
@@ -86,7 +89,3 @@ def test_cut_off_is_stratified_and_disjoint():
     assert np.bincount(share.targets).tolist() == [4, 2]
     assert not set(rest.hashes) & set(share.hashes)
     assert len(rest) == 24
-
-
-def test_long_lists_are_cut():
-    assert listing(["a", "b", "c"], limit=2) == "a, b and 1 more"

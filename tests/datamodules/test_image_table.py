@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from datamodules.findings import texts
 from datamodules.image_table import list_table
 
 
@@ -28,7 +29,7 @@ def test_the_columns_are_found_however_their_names_are_written(tmp_path):
         "train": 1,
         "test": 1,
     }
-    assert "labels.csv: columns that are not used: Id" in listing.notes
+    assert "labels.csv: columns that are not used: Id" in texts(listing.findings)
     path.write_text("path,label,Path\na.png,x,b.png\n")
     with pytest.raises(ValueError, match="the column path comes 2 times"):
         list_table(path)
@@ -128,8 +129,8 @@ def test_columns_that_are_not_used_and_rows_without_a_split_are_said(tmp_path):
         "train": 2,
         "val": 1,
     }
-    assert "labels.csv: columns that are not used: fold" in listing.notes
-    assert "labels.csv: 1 row without a split taken for train" in listing.notes
+    assert "labels.csv: columns that are not used: fold" in texts(listing.findings)
+    assert "labels.csv: 1 row without a split taken for train" in texts(listing.findings)
     listing = list_table(path, "none")
     assert len(listing.splits["train"].paths) == 3
-    assert "labels.csv: columns that are not used: fold, split" in listing.notes
+    assert "labels.csv: columns that are not used: fold, split" in texts(listing.findings)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from datamodules.findings import texts
 from datamodules.image_listing import join
 from datamodules.label_spelling import joined, near, number, spelling_findings, visible
 
@@ -113,7 +114,7 @@ def test_names_of_classes_of_pictures_are_cleaned_too() -> None:
         "1.png", "2.png", "3.png", "4.png"
     ]  # fmt: skip
     assert listed.splits["val"].targets.tolist() == [1]
-    assert listed.notes[1:] == [
+    assert texts(listed.findings)[1:] == [
         "2 labels of train lost blanks or characters that cannot be seen: 'cafe\\u0301' (2)",
         "1 labels of val lost blanks or characters that cannot be seen: 'dog\\u200b' (1)",
     ]

@@ -54,11 +54,6 @@ def test_memory_is_pinned_for_a_gpu_only():
     assert not decide_loader_policy(True, False).pin_memory
 
 
-def test_a_negative_number_of_workers():
-    with pytest.raises(ValueError, match="--data.num_workers must be >= 0, got -1"):
-        decide_loader_policy(True, False, num_workers=-1)
-
-
 def test_too_little_shared_memory_is_told_before_a_bus_error(monkeypatch):
     monkeypatch.setattr(loader_policy.os.path, "isdir", lambda path: True)
     free = Usage(0, 0, 8 * 2**20)

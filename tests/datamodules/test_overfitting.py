@@ -37,8 +37,7 @@ class Seen(pl.Callback):
 
 
 def samples_of(batch: Any) -> set[bytes]:
-    inputs = batch[0] if isinstance(batch[0], torch.Tensor) else batch[0][0]
-    return {row.numpy().tobytes() for row in inputs}
+    return {row.numpy().tobytes() for row in next(iter(batch[0].values()))}
 
 
 @pytest.mark.parametrize("num_batches", [1, 2, 0.5])

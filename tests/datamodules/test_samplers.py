@@ -23,7 +23,7 @@ def test_an_epoch_holds_every_sample_once_in_a_new_order():
 @pytest.mark.parametrize("labelled", [False, True])
 def test_ranks_share_the_batches_of_one_process(num_samples, labelled):
     labels = np.arange(num_samples) % 3 if labelled else None
-    whole = [b.indices.tolist() for b in EpochBatchSampler(num_samples, 12, 0, labels=labels)]
+    whole = [b.indices.tolist() for b in EpochBatchSampler(num_samples, 12, 0, strata=labels)]
     ranks = [
         [b.indices.tolist() for b in EpochBatchSampler(num_samples, 12, 0, 4, rank, labels)]
         for rank in range(4)
@@ -52,7 +52,7 @@ def test_balanced_batches_hold_every_class_equally():
     labels = np.repeat([0, 1, 2], [900, 90, 10])
     counts = np.zeros((3, 1000))
     for epoch in range(3):
-        sampler = EpochBatchSampler(1000, 100, seed=0, labels=labels)
+        sampler = EpochBatchSampler(1000, 100, seed=0, strata=labels)
         sampler.set_epoch(epoch)
         drawn = order(sampler)
         assert len(drawn) == 1000

@@ -21,7 +21,7 @@ from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import FileImages
 from datamodules.stalls import NoBatchError, StallWatch, at_sample
 from tests.same_bits import assert_equal
-from tests.tiny import TinyImages, tiny_classifier, tiny_split, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_split, tiny_trainer
 
 
 class OddSource(FileImages):
@@ -116,8 +116,7 @@ def test_watching_ends_with_the_loader(tmp_path: Path) -> None:
 
 
 def fit(folder: Path, data: OddImages, path: Path | None = None) -> Iterator[pl.Trainer]:
-    checkpointing = Checkpointing()
-    checkpointing.bind(folder)
+    checkpointing = Checkpointing(TinyRun(folder))
     trainer = tiny_trainer(
         folder,
         max_epochs=2,
@@ -162,9 +161,3 @@ def test_where_asked_training_stops_with_a_checkpoint_to_go_on_from(
     )
     for name in ("state_dict", "optimizer_states", "global_step", "exact_resume", "loops"):
         assert_equal(found[name], expected[name], name)
-
-
-@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
-def test_a_time_that_is_none_is_refused(timeout: float) -> None:
-    with pytest.raises(ValueError, match=r"--data.timeout must be above 0 seconds"):
-        TinyImages.__mro__[1](timeout=timeout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from datamodules.findings import texts
 from datamodules.text_corpus import CorpusOptions, TextCorpus, load_corpus
 from datamodules.text_layout import find_sources
 
@@ -72,18 +73,18 @@ def test_only_what_leaks_leaves_train(tmp_path: Path) -> None:
     )
     corpus = load(folder, tmp_path)
     assert sizes(corpus) == {"train": 21, "val": 1, "test": 2}
-    assert corpus.notes[1:] == [
+    assert texts(corpus.findings)[1:] == [
         "3 texts of train repeat another one (kept; --data.drop_repeats removes them)",
         "2 texts of train are also in val or test (removed from train)",
         "1 texts of val are also in test",
     ]
     kept = load(folder, tmp_path, keep_duplicates=True)
     assert sizes(kept) == {"train": 23, "val": 1, "test": 2}
-    assert "2 texts of train are also in val or test (kept)" in kept.notes
+    assert "2 texts of train are also in val or test (kept)" in texts(kept.findings)
     # which of two labels is right, nobody knows: both stay
     dropped = load(folder, tmp_path, drop_repeats=True)
     assert sizes(dropped) == {"train": 19, "val": 1, "test": 2}
-    assert "2 texts of train repeat another one (removed)" in dropped.notes
+    assert "2 texts of train repeat another one (removed)" in texts(dropped.findings)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -101,7 +102,7 @@ def test_where_a_split_is_cut_equal_texts_go_to_the_same_side(tmp_path: Path, dr
 def test_equal_texts_with_different_labels_are_listed(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", train=[*TRAIN, ("good text 3", "bad")])
     path = folder / "train.tsv"
-    (note,) = (n for n in load(folder, tmp_path).notes if "labels" in n)
+    (note,) = (n for n in texts(load(folder, tmp_path).findings) if "labels" in n)
     assert note == f"1 equal texts have different labels: {path}:22 bad / {path}:8 good"
 
 
@@ -150,8 +151,10 @@ def test_labels_that_are_written_differently(tmp_path: Path, name: str) -> None:
     corpus = load(folder, tmp_path, join_labels=join, keep_duplicates=True)
     targets = corpus.splits["train"].targets.tolist()
     assert {n: targets.count(i) for i, n in enumerate(corpus.class_names)} == expected
-    assert not said or said in "\n".join(corpus.notes)
-    assert ("labels" in "\n".join(n for n in corpus.notes if "equal" not in n)) == bool(said)
+    assert not said or said in "\n".join(texts(corpus.findings))
+    assert ("labels" in "\n".join(n for n in texts(corpus.findings) if "equal" not in n)) == bool(
+        said
+    )
 
 
 def test_json_labels_of_several_types_are_said(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ def test_json_labels_of_several_types_are_said(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     corpus = load(tmp_path / "t.jsonl", tmp_path)
     assert corpus.class_names == ["1", "1.0", "2", "True", "x"]
-    assert corpus.notes == [
+    assert texts(corpus.findings) == [
         "labels of train are 12 numbers and 8 texts and 4 true or false: the same if written alike"
     ]
 
@@ -223,8 +226,8 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 def test_empty_and_long_texts_are_counted(tmp_path: Path) -> None:
     rows = [*((f"new {i}", "good") for i in range(20)), ("\u00a0", "good"), ("word " * 99, "bad")]
     corpus = load(write(tmp_path / "data", train=TRAIN, val=rows), tmp_path, max_length=5)
-    assert "1 texts of val have no token and are read as <unk>" in corpus.notes
-    assert "4.5% of the texts of val are cut to 5 tokens" in corpus.notes
+    assert "1 texts of val have no token and are read as <unk>" in texts(corpus.findings)
+    assert "4.5% of the texts of val are cut to 5 tokens" in texts(corpus.findings)
     assert words(corpus, "val")[-2:] == [[1], [1] * 5]
 
 

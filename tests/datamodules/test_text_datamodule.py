@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from datamodules.ag_news import AGNews
 from datamodules.bbc_news import BBCNews, check_files
+from datamodules.findings import texts
 from datamodules.imdb import IMDB
 from datamodules.packed_texts import TextBatch
 from datamodules.text_datamodule import TextDataModule
@@ -37,7 +38,8 @@ def data(folder: Path, **options: object) -> TextFiles:
 def test_the_contract(folder: Path) -> None:
     module = data(folder, max_length=5)
     module.setup()
-    (tokens, lengths), targets = module.example_batch()
+    inputs, targets = module.example_batch()
+    tokens, lengths = inputs["tokens"], inputs["lengths"]
     assert tokens.dtype == lengths.dtype == targets.dtype == torch.int64
     assert len(tokens) == len(lengths) == len(targets) == 8
     assert targets.sum() == 4
@@ -49,7 +51,7 @@ def test_the_contract(folder: Path) -> None:
     }
     assert module.input_spec["dynamic"] == {"batch": [1, 1024], "length": [1, 5]}
     json.dumps([module.input_spec, module.preprocessing, module.files])
-    assert module.notes[0].startswith("48 train, 6 val, 6 test texts, ")
+    assert texts(module.findings)[0].startswith("48 train, 6 val, 6 test texts, ")
     assert len(module.train_targets) == 48
 
 
@@ -74,7 +76,8 @@ def test_loaders_give_every_text_once(folder: Path, split: str) -> None:
     loader = getattr(module, f"{split}_dataloader")()
     assert loader.num_workers == 0
     rows = []
-    for (tokens, lengths), targets in loader:
+    for inputs, targets in loader:
+        tokens, lengths = inputs["tokens"], inputs["lengths"]
         assert tokens.shape == (len(targets), int(lengths.max()))
         assert ((tokens != 0).sum(dim=1) == lengths).all()
         rows += [tuple(row[:n].tolist()) for row, n in zip(tokens, lengths, strict=True)]
@@ -92,7 +95,7 @@ def test_what_is_read_and_what_is_not_stands_in_the_notes(tmp_path: Path) -> Non
     module = TextFiles(
         str(tmp_path), cache_dir=str(tmp_path / "c"), val_fraction=0.2, test_fraction=0.2
     )
-    assert module.notes[1:] == [
+    assert texts(module.findings)[1:] == [
         "train.csv, val.csv: text from 1 (text), label from 2 (label); not used: 0 (id); ';' "
         "between the cells (--data.separator says otherwise); the first row is taken for column "
         "names (--data.header false says otherwise)",
@@ -102,13 +105,13 @@ def test_what_is_read_and_what_is_not_stands_in_the_notes(tmp_path: Path) -> Non
         "--data.val_fraction 0.2 is not used: val is given",
     ]
     again = TextFiles(str(tmp_path), cache_dir=str(tmp_path / "c"), test_fraction=0.2)
-    assert len(again.notes) == len(module.notes) - 1
+    assert len(texts(again.findings)) == len(texts(module.findings)) - 1
 
 
 def test_flags_of_tables_that_have_no_effect_are_said(folder: Path) -> None:
     flags = {"header": True, "separator": ";", "label_column": "label"}
     end = "is not used: the files are jsonl"
-    assert [note for note in data(folder, **flags).notes if end in note] == [
+    assert [note for note in texts(data(folder, **flags).findings) if end in note] == [
         f"--data.separator {end}", f"--data.header {end}"
     ]  # fmt: skip
     write_rows(folder / "texts" / "a" / "1.txt", ["one text"])
@@ -121,8 +124,8 @@ def test_flags_of_tables_that_have_no_effect_are_said(folder: Path) -> None:
 @pytest.mark.slow
 def test_workers_give_the_same_batches(folder: Path) -> None:
     alone, shared = (list(data(folder, num_workers=n).train_dataloader()) for n in (0, 2))
-    for ((tokens, _), targets), ((others, _), other_targets) in zip(alone, shared, strict=True):
-        assert torch.equal(tokens, others)
+    for (inputs, targets), (others, other_targets) in zip(alone, shared, strict=True):
+        assert torch.equal(inputs["tokens"], others["tokens"])
         assert torch.equal(targets, other_targets)
 
 
@@ -155,7 +158,7 @@ def test_a_network_that_counts_sees_each_training_text_once(folder: Path) -> Non
 
     class Network(nn.Module):
         def start_from_counts(self, batches: Iterable[TextBatch]) -> None:
-            seen.extend(tokens[:, 0] for (tokens, _), _ in batches)
+            seen.extend(inputs["tokens"][:, 0] for inputs, _ in batches)
 
     module.initialise(Network())
     split = module.corpus.splits["train"]
@@ -166,13 +169,6 @@ def test_a_network_that_counts_sees_each_training_text_once(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"max_length": 0}, "--data.max_length must be at least 1, got 0"),
-        ({"batch_size": 0}, "--data.batch_size must be at least 1, got 0"),
-        ({"batch_tokens": 0}, "--data.batch_tokens must be at least 1, got 0"),
-        ({"max_size": -1}, "--data.max_size must be at least 1, got -1"),
-        ({"min_frequency": 0}, "--data.min_frequency must be at least 1"),
-        ({"val_fraction": 0.0}, "--data.val_fraction must lie between 0 and 1, got 0.0"),
-        ({"test_fraction": 1.0}, "--data.test_fraction must lie between 0 and 1, got 1.0"),
         ({"separator": ";;"}, "--data.separator must be one character, as ';', or tab; got ';;'"),
         ({"encoding": "utf8000"}, "no encoding is called 'utf8000'"),
     ],
@@ -202,7 +198,7 @@ def test_bbc_news_from_the_installed_package(tmp_path: Path) -> None:
         "test": 332,
     }
     repeats = "100 texts of train repeat another one (kept; --data.drop_repeats removes them)"
-    assert repeats in module.notes
+    assert repeats in texts(module.findings)
 
 
 def test_changed_articles_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from datamodules.wording import printable, quantity
+from datamodules.wording import listing, printable, quantity
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,7 @@ def test_the_first_word_is_counted(count: int, noun: str, expected: str) -> None
 def test_every_name_can_be_printed() -> None:
     assert printable("ü漢 a") == "ü漢 a"
     assert printable(os.fsdecode(b"caf\xe9")).encode() == rb"caf\udce9"
+
+
+def test_long_lists_are_cut() -> None:
+    assert listing(["a", "b", "c"], limit=2) == "a, b and 1 more"

@@ -22,8 +22,10 @@ from exporters.program import probe
 from exporters.spec import ExportSpec
 from exporters.verdict import Limits, Verdict, judge
 from exporters.verify import prove
+from tasks.single_label import SingleLabel
 from tests.exporters import small_run
 
+TASK = SingleLabel(["a", "b", "c"])
 TEXT = {
     "inputs": [
         {"name": "tokens", "dtype": "int64", "shape": ["batch", "length"]},
@@ -112,7 +114,7 @@ class Bench:
         """The gate on a file that lies alone in its folder."""
         files = describe_files(path.parent, path.name)
         input_spec = self.job.description["input_spec"]
-        evidence = prove(format_name, path.parent, files, input_spec, *self.evaluation)
+        evidence = prove(format_name, path.parent, files, input_spec, *self.evaluation, TASK)
         evidence.precision = precision or evidence.precision
         return judge(evidence, Limits())
 
@@ -131,7 +133,7 @@ def bench(module: nn.Module, folder: Path, options: Options = Options()) -> Benc
     path = folder / "evaluation.npz"
     write_evaluation(path, Evaluation(inputs, targets, logits, cases))
     example = spec.example(inputs)
-    description = {"input_spec": input_spec, "class_names": ["a", "b", "c"]}
+    description = {"input_spec": input_spec, **TASK.values}
     description["probe"] = probe(module, example, spec.dynamic_shapes())[1]
     validation = inputs | {"targets": targets}
     job = ExportJob(

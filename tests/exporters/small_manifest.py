@@ -61,7 +61,6 @@ def manifest_values(**changes: Any) -> dict[str, Any]:
 def make_bundle(
     output: Path,
     content: bytes = b"model",
-    kind: str = "image",
     files: dict[str, str] | None = None,
     **changes: Any,
 ) -> Path:
@@ -71,9 +70,10 @@ def make_bundle(
     folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(content)
     stage.accept("onnx", describe_files(folder, "model.onnx"))
-    stage.add_runtime(kind, files or {})
+    values = manifest_values(**changes)
+    stage.add_runtime(values["preprocessing"], files or {})
     entries = {"artifacts": {"onnx": artifact("model.onnx")}, "recommended": "onnx"}
-    stage.finish(manifest_values(**entries | {"kind": kind} | changes))
+    stage.finish(values | entries | changes)
     return output
 
 

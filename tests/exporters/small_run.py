@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from callbacks.export import write_samples
+from datamodules.contract import described
 from export import load_checkpoint
 from exporters.candidate import ExportJob, Loader
 from exporters.spec import ExportSpec
@@ -32,7 +33,7 @@ def make_run(folder: Path) -> Path:
     data = TinyImages(num_train=240, num_val=90)
     data.setup()
     torch.manual_seed(0)
-    model = deploy(network_class("small_cnn")(**ARGUMENTS), "image", data.normalisation)
+    model = deploy(network_class("small_cnn")(**ARGUMENTS), data.normalisation, data.input_spec)
     inputs, targets = data.samples("train")
     images, labels = torch.from_numpy(inputs["images"]), torch.from_numpy(targets)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
@@ -56,15 +57,9 @@ def accuracy_of(model: nn.Module, data: TinyImages) -> float:
 
 def describe(data: TinyImages, accuracy: float) -> dict[str, Any]:
     return {
-        "format": 1,
-        "kind": "image",
+        "format": 2,
         "network": {"name": "small_cnn", "arguments": ARGUMENTS},
-        "class_names": data.class_names,
-        "input_spec": data.input_spec,
-        "preprocessing": data.preprocessing,
-        "files": {},
-        "normalisation": data.normalisation,
-        "fingerprint": data.fingerprint,
+        **described(data),
         "versions": {"torch": str(torch.__version__)},
         "git_commit": "0" * 40,
         "config": {"precision": "32-true"},

@@ -79,6 +79,7 @@ def artifact(**changes: object) -> dict:
 
 def manifest() -> dict:
     content = {
+        "class_names": ["a", "b"],
         "eager": {
             "accuracy": 97.375, "latency": artifact()["latency"], "test": {"accuracy": 96.0},
         },

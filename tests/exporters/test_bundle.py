@@ -21,7 +21,10 @@ def test_a_bundle_appears_whole(tmp_path: Path) -> None:
         "exporters/command_line.py", "exporters/manifest.schema.json", "model.onnx",
         "predict.py", "preprocessing/__init__.py",
         "preprocessing/images.py", "preprocessing/reader.py", "preprocessing/sources.py",
-        "preprocessing/table_flags.py", "preprocessing/tables.py",
+        "preprocessing/table_flags.py", "preprocessing/tables.py", "tasks/__init__.py",
+        "tasks/base.py", "tasks/outcomes.py", "tasks/single_label.py",
+        "tasks/single_label_calibration.py", "tasks/single_label_metrics.py",
+        "tasks/single_label_outcomes.py", "tasks/single_label_report.py",
     }  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
@@ -49,7 +52,7 @@ def test_an_export_in_which_nothing_passed_leaves_the_old_bundle(tmp_path: Path)
 
     def again() -> Path:
         stage = Stage(bundle)
-        stage.add_runtime("image", {})
+        stage.add_runtime({"kind": "image"}, {})
         return stage.finish(manifest_values(artifacts=failed))
 
     assert again() == again() == tmp_path / "export.failed"

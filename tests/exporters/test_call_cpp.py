@@ -33,11 +33,11 @@ def write_text_run(folder: Path) -> Path:
     """An untrained network, which chooses several classes all the same."""
     torch.manual_seed(0)
     arguments = NETWORK["arguments"] | {"num_classes": 3}
-    model = deploy(network_class("text_cnn")(**arguments), "text", None)
+    model = deploy(network_class("text_cnn")(**arguments), None, INPUT_SPEC)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter) if parameter.ndim > 1 else torch.nn.init.zeros_(parameter)
     description = {
-        "format": 1, "kind": "text", "network": {"name": "text_cnn", "arguments": arguments},
+        "format": 2, "network": {"name": "text_cnn", "arguments": arguments},
         "class_names": ["a", "b", "c"], "input_spec": INPUT_SPEC, "preprocessing": PREPROCESSING,
         "files": {"tokenizer.json": basic_english_tokenizer(WORDS).to_str()},
         "normalisation": None, "config": {}, "scores": {},

@@ -29,14 +29,6 @@ class Returns(nn.Module):
         return self.function(images.float().flatten(1))
 
 
-def test_a_file_that_no_bundle_takes_shows_before_training() -> None:
-    data = TinyImages()
-    data.setup()
-    data.files = {"labels.py": ""}
-    with pytest.raises(ValueError, match=r"the datamodule brings files .*'labels\.py'"):
-        check_export(tiny_classifier(data).model, data)
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -49,7 +41,7 @@ def test_a_file_that_no_bundle_takes_shows_before_training() -> None:
 )
 def test_wrong_outputs_are_refused(function: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(Returns(function), ExportSpec.from_json(IMAGES), num_classes=3)
+        check(Returns(function), ExportSpec.from_json(IMAGES), num_outputs=3)
 
 
 def test_signature_and_example_must_fit() -> None:
@@ -68,9 +60,10 @@ def test_signature_and_example_must_fit() -> None:
 def test_the_check_leaves_the_module_as_it_was() -> None:
     data = TinyImages()
     data.setup()
-    model = tiny_classifier(data).model.train()
+    module = tiny_classifier(data)
+    model = module.model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    check_export(model, data)
+    check_export(model, module.description, data)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -164,9 +157,10 @@ def test_formats_with_one_reason_share_a_line() -> None:
 def test_the_flags_are_looked_at_first() -> None:
     data = TinyImages()
     data.setup()
-    model = tiny_classifier(data).model
+    module = tiny_classifier(data)
+    given = module.model, module.description, data
     with pytest.raises(ValueError, match="unknown format 'onxx'"):
-        check_export(model, data, "onxx")
+        check_export(*given, "onxx")
     with pytest.raises(ValueError, match=r"--export.fail_if_slower: .* add it to --export.formats"):
-        check_export(model, data, "onnx-int8", fail_if_slower=True)
-    assert check_export(model, data, "onnx,onnx-int8", fail_if_slower=True) is None
+        check_export(*given, "onnx-int8", fail_if_slower=True)
+    assert check_export(*given, "onnx,onnx-int8", fail_if_slower=True) is None

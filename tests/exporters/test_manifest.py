@@ -5,6 +5,9 @@ import pytest
 from exporters.manifest import artifact_entry
 from exporters.outcome import Outcome
 from exporters.verdict import Evidence, Verdict
+from tasks.single_label import SingleLabel
+
+TASK = SingleLabel(["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["onnx-int8", "onnx-int8-qat"])
@@ -22,12 +25,12 @@ from exporters.verdict import Evidence, Verdict
 )  # fmt: skip
 def test_whether_int8_pays(name: str, slowdown: float | None, note: str) -> None:
     outcome = Outcome(Verdict("passed", []), Evidence("int8", slowdown=slowdown), {}, latency=[])
-    assert artifact_entry(name, outcome)["notes"] == [note]
+    assert artifact_entry(name, outcome, TASK)["notes"] == [note]
 
 
 def test_what_was_not_timed_has_no_note() -> None:
     """FP32 is what INT8 is measured by; a file that failed has no times."""
     timed = Outcome(Verdict("passed", []), Evidence("fp32"), {}, latency=[])
     failed = Outcome(Verdict("failed", ["wrong"]), Evidence("int8"))
-    assert artifact_entry("onnx", timed)["notes"] == []
-    assert artifact_entry("onnx-int8", failed)["notes"] == []
+    assert artifact_entry("onnx", timed, TASK)["notes"] == []
+    assert artifact_entry("onnx-int8", failed, TASK)["notes"] == []

@@ -53,7 +53,7 @@ def test_the_python_example_runs_in_the_bundle(tmp_path: Path, kind: str) -> Non
         write_argmax_model(model, {"tokens": (7, ["b", "l"]), "lengths": (7, ["b"])}, 1)
         files = {"tokenizer.json": char_tokenizer(["<pad>", "<unk>", "a", "b"]).to_str()}
         bundle = make_bundle(
-            tmp_path / "export", model.read_bytes(), "text", files,
+            tmp_path / "export", model.read_bytes(), files,
             preprocessing=TEXT, input_spec=TEXT_SPEC,
         )  # fmt: skip
     card = (bundle / "README.md").read_text()

@@ -12,6 +12,7 @@ from exporters import onnx_float
 from exporters.bundle import describe_files
 from exporters.candidate import ExportJob
 from exporters.verify import prove
+from tasks.base import build_task
 
 
 def test_the_file_says_what_it_is(float_onnx: Path, job: ExportJob) -> None:
@@ -46,8 +47,8 @@ def test_an_opset_that_was_not_asked_for_is_refused(
     float_onnx: Path, job: ExportJob, opset: int, problems: list[str]
 ) -> None:
     files = describe_files(float_onnx.parent, float_onnx.name)
-    spec = job.description["input_spec"]
-    evidence = prove("onnx", float_onnx.parent, files, spec, None, "", opset)
+    spec, task = job.description["input_spec"], build_task(job.description)
+    evidence = prove("onnx", float_onnx.parent, files, spec, None, "", task, opset)
     assert evidence.problems == problems
 
 

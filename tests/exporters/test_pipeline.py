@@ -20,6 +20,8 @@ from exporters.outcome import Outcome
 from exporters.pipeline import Pipeline, Settings
 from exporters.process import ChildError
 from exporters.verdict import Evidence, Limits, Verdict
+from tasks.base import Comparison
+from tasks.single_label import paired
 from tests.exporters import small_run
 from tests.exporters.other_networks import load_branching
 from tests.exporters.small_manifest import make_bundle
@@ -117,7 +119,8 @@ def test_a_limit_of_speed_is_not_kept_by_what_was_not_timed(
     pipeline.settings = replace(pipeline.settings, limits=limits)
     for name, verdict in verdicts.items():
         size = 0 if verdict == "unverified" else 10
-        evidence = Evidence("int8" if "int8" in name else "fp32", num_samples=size, agreement=100.0)
+        precision = "int8" if "int8" in name else "fp32"
+        evidence = Evidence(precision, num_samples=size, compared=Comparison(agreement=100.0))
         known = None if verdict == "unavailable" else evidence
         pipeline.outcomes[name] = Outcome(Verdict(verdict, []), known, {f"{name}.x": {}})
 
@@ -150,7 +153,8 @@ def test_what_nobody_asked_for_stays_where_it_keeps_the_limits_of_now(
     tmp_path: Path, limits: Limits, stays: bool
 ) -> None:
     bundle = make_bundle(tmp_path / "export")  # with onnx, here as if it were INT8
-    evidence = Evidence("int8", num_samples=1000, agreement=98.0, lost=8, correct=900, sqnr_db=30.0)
+    compared = paired(lost=8, won=0, total=1000, agreement=98.0, score=90.0)
+    evidence = Evidence("int8", num_samples=1000, compared=compared, sqnr_db=30.0)
     files = {"model.onnx": read_manifest(bundle)["files"]["model.onnx"]}
     outcome = Outcome(Verdict("passed", []), evidence, files, {"notes": []})
     pipeline = pipeline_of(tmp_path, bundle, ["pt2"])

@@ -6,20 +6,17 @@ import re
 import numpy as np
 import pytest
 
-from exporters.verdict import Evidence, Limits, exit_code, interval, judge, recommend
+from exporters.verdict import Evidence, Limits, exit_code, judge, recommend
+from tasks.single_label import interval, paired
 
 
 def found(precision: str = "fp32", **changes: object) -> Evidence:
     """Evidence that passes, with changes."""
-    facts = {
-        "num_samples": 1000,
-        "agreement": 100.0,
-        "correct": 980,
-        "reference_correct": 980,
-        "sqnr_db": 40.0,
-        "max_difference": 1e-6,
-    }
-    return Evidence(precision, **facts | changes)
+    decisions = {"lost": 0, "won": 0, "agreement": 100.0, "flipped": 0, "score": 98.0}
+    decisions |= {name: changes.pop(name) for name in decisions.keys() & changes}
+    facts = {"num_samples": 1000, "sqnr_db": 40.0, "max_difference": 1e-6} | changes
+    compared = paired(total=facts["num_samples"], **decisions)
+    return Evidence(precision, compared=compared, **facts)
 
 
 @pytest.mark.parametrize(

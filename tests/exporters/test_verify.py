@@ -21,15 +21,17 @@ from exporters.evaluation import Case, Evaluation, sweep, tensor_runner, write_e
 from exporters.spec import ExportSpec
 from exporters.verdict import Evidence, Limits, Verdict, judge
 from exporters.verify import compare, prove, score_test
+from tasks.single_label import SingleLabel
 from tests.exporters import small_run
 
 Reference = tuple[Path, str]
+TASK = SingleLabel(["row", "column", "corner"])
 
 
 def gate(name: str, path: Path, job: ExportJob, evaluation: Reference) -> Verdict:
     files = describe_files(path.parent, path.name)
     input_spec = job.description["input_spec"]
-    return judge(prove(name, path.parent, files, input_spec, *evaluation), Limits())
+    return judge(prove(name, path.parent, files, input_spec, *evaluation, TASK), Limits())
 
 
 def traced(module: nn.Module, job: ExportJob, folder: Path, rows: int = 2) -> Path:
@@ -205,7 +207,7 @@ def test_a_file_changed_after_it_was_written(
     path = rewritten(float_onnx, tmp_path, lambda model: None)
     files = describe_files(tmp_path, path.name)
     path.write_bytes(path.read_bytes()[:-1])
-    evidence = prove("onnx", tmp_path, files, job.description["input_spec"], *evaluation)
+    evidence = prove("onnx", tmp_path, files, job.description["input_spec"], *evaluation, TASK)
     assert judge(evidence, Limits()).reasons == [
         "model.onnx: SHA-256 differs from when it was written"
     ]
@@ -220,7 +222,8 @@ def test_a_file_that_does_not_load(job: ExportJob, evaluation: Reference, tmp_pa
 
 def test_without_samples_nothing_is_called_passed(job: ExportJob, float_onnx: Path) -> None:
     files = describe_files(float_onnx.parent, float_onnx.name)
-    evidence = prove("onnx", float_onnx.parent, files, job.description["input_spec"], None, "")
+    spec = job.description["input_spec"]
+    evidence = prove("onnx", float_onnx.parent, files, spec, None, "", TASK)
     assert judge(evidence, Limits()).verdict == "unverified"
 
 
@@ -233,7 +236,8 @@ def test_scores_on_the_test_split(
     broken = rewritten(float_onnx, tmp_path, fixed_axis)
     paths = {"onnx": float_onnx, "onnx-int8": worse, "onnx-int8-qat": broken}
     samples = run / "samples" / "test.npz"
-    scores = score_test(small_run.loader(run), paths, job.description["input_spec"], samples)
+    spec = job.description["input_spec"]
+    scores = score_test(small_run.loader(run), paths, spec, samples, TASK)
 
     with np.load(samples) as file:
         images, targets = file["images"], file["targets"]
@@ -310,5 +314,5 @@ def test_an_lstm_that_reads_the_padding(tmp_path: Path) -> None:
     evaluation = Evaluation(inputs, logits.argmax(1), logits, cases)
     for module, verdict in ((right, "passed"), (wrong, "failed")):
         evidence = Evidence("fp32")
-        compare(tensor_runner(module, spec.names), evaluation, evidence)
+        compare(tensor_runner(module, spec.names), evaluation, TASK, evidence)
         assert judge(evidence, Limits()).verdict == verdict

@@ -18,10 +18,12 @@ from callbacks.learning_curves import LearningCurves
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.test_report import TestReport
-from lightning_modules import metrics, outcome_buffer
+from lightning_modules import outcome_buffer
 from lightning_modules.deployed import load_deployed
-from lightning_modules.outcomes import Outcomes
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tasks import single_label_metrics as metrics
+from tasks.single_label import SingleLabel
+from tasks.single_label_outcomes import Outcomes
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
 NO_NORM = {"width": 4, "dropout": 0.0}
@@ -134,18 +136,17 @@ def test_a_metric_of_a_fork_is_one_function_and_one_line(
 ) -> None:
     """A name for every monitor, and in the progress line, the table, the plots and the report."""
     monkeypatch.setitem(metrics.METRICS, "sure", share_of_sure)
-    monkeypatch.setattr(metrics, "SMALLER_IS_BETTER", metrics.SMALLER_IS_BETTER | {"sure"})
+    monkeypatch.setattr(SingleLabel, "smaller_is_better", metrics.SMALLER_IS_BETTER | {"sure"})
     data, stopping = TinyImages(), EarlyStopping(monitor="val/sure", patience=9)
-    checkpointing = Checkpointing(monitor="val/sure")
-    checkpointing.bind(tmp_path)
-    log, report = MetricsCsv(tmp_path / "metrics.csv"), TestReport()
-    curves, drawn = LearningCurves(), []
+    run = TinyRun(tmp_path)
+    checkpointing = Checkpointing(run, monitor="val/sure")
+    log, report = MetricsCsv(tmp_path / "metrics.csv"), TestReport(run)
+    curves, drawn = LearningCurves(run), []
 
     def note_titles(figure: Figure, *_: object, **__: object) -> None:
         drawn.extend(axes.get_title() for axes in figure.axes)
 
     monkeypatch.setattr(Figure, "savefig", note_titles)
-    report.folder = curves.folder = tmp_path
     model = tiny_classifier(data, schedule={"name": "plateau", "monitor": "val/sure"})
     trainer = tiny_trainer(
         tmp_path,
@@ -181,7 +182,7 @@ def test_scores_that_are_too_many_are_said_before_training(
     monkeypatch.setattr(outcome_buffer, "MAX_SCORES", 15 * 3 - 1)
     model = tiny_classifier(data)
     tiny_trainer(tmp_path, max_epochs=2).fit(model, datamodule=data)
-    text = r"15 samples x 3 classes \(at most 44 scores are kept\)"
+    text = r"15 samples x 3 outputs \(at most 44 scores are kept\)"
     assert len(re.findall(f"without val/auroc: {text}", capsys.readouterr().out)) == 1
     assert "auroc" not in model.reports["val"].scalars
     stopping = EarlyStopping(monitor="val/auroc")
@@ -209,7 +210,7 @@ def test_a_checkpoint_rebuilds_the_model_in_itself(tmp_path: Path) -> None:
     trainer.fit(model, datamodule=data)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     checkpoint = torch.load(tmp_path / "a.ckpt", weights_only=True)
-    images, _ = data.example_batch()
+    images = data.example_batch()[0]["images"]
     assert torch.equal(load_deployed(checkpoint)(images), model.eval().model(images))
     scores = checkpoint["description"]["scores"]
     assert scores["val/accuracy"] == pytest.approx(model.reports["val"].scalars["accuracy"])

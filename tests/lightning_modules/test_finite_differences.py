@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.deployed import DeployedImages, passing_on
 from lightning_modules.finite_differences import check_model, check_outputs, disagreement
 from lightning_modules.losses import SampleLoss
 
@@ -164,9 +164,9 @@ def test_text_with_recurrent_layers_raises_no_alarm_but_for_a_fault() -> None:
     torch.manual_seed(0)
     tokens, lengths = torch.randint(1, 10, (8, 7)), torch.arange(8) % 7 + 1
     texts = ((tokens, lengths), torch.arange(8) % 3)
-    assert check_model(DeployedText(Recurrent()), texts, CPU) == []
+    assert check_model(passing_on(Recurrent(), ["tokens", "lengths"]), texts, CPU) == []
     with pytest.raises(ValueError, match=r"network\.embedding\.weight"):
-        check_model(DeployedText(Recurrent(2.0)), texts, CPU)
+        check_model(passing_on(Recurrent(2.0), ["tokens", "lengths"]), texts, CPU)
 
 
 def test_one_sample_is_enough_for_batchnorm() -> None:

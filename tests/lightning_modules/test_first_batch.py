@@ -10,9 +10,10 @@ import torch
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
-from lightning_modules.deployed import DeployedImages, DeployedText
+from lightning_modules.deployed import DeployedImages, passing_on
 from lightning_modules.first_batch import check_first_batch, described
 from lightning_modules.losses import SampleLoss
+from tasks.single_label import SingleLabel
 
 CPU = SingleDeviceStrategy(torch.device("cpu"))
 IMAGES = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4) % 3
@@ -30,15 +31,29 @@ class Answers(nn.Module):
         return self.change(self.layers(images), self.training)
 
 
-def module_of(network: nn.Module, kind: str = "image") -> Any:
-    deployed = DeployedText(network) if kind == "text" else DeployedImages(network, [0.5], [0.5])
+def module_of(network: nn.Module, *names: str) -> Any:
+    deployed = passing_on(network, names) if names else DeployedImages(network, [0.5], [0.5])
     description = {"network": {"name": "mine.Net"}}
     return SimpleNamespace(
         model=deployed,
         criterion=SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none")),
         description=description,
-        class_names=["a", "b", "c"],
+        task=SingleLabel(["a", "b", "c"]),
     )
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (torch.tensor([0, 1, 3, -1]), r"label 3 in row 2 lies outside 0\.\.2 \(2 such rows\)"),
+        (torch.zeros(4), r"targets are float32 \[4\], expected integers \[4\]"),
+        (torch.zeros(4, 1).long(), r"targets are int64 \[4, 1\], expected integers \[4\]"),
+    ],
+)
+def test_a_target_that_is_none_of_the_task(targets: Tensor, message: str) -> None:
+    module = module_of(Answers(lambda x, _: x))
+    with pytest.raises(ValueError, match=rf"example_batch\(\): {message}"):
+        check_first_batch(module, (IMAGES[0], targets), CPU)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_a_network_for_other_inputs() -> None:
     texts = (torch.zeros(4, 6, dtype=torch.int64), torch.full((4,), 6)), IMAGES[1]
     text = r"first batch, int64 \[4, 6\], int64 \[4\]: .*takes 2 positional arguments"
     with pytest.raises(ValueError, match=text):
-        check_first_batch(module_of(Answers(lambda x, _: x), "text"), texts, CPU)
+        check_first_batch(module_of(Answers(lambda x, _: x), "tokens", "lengths"), texts, CPU)
 
 
 def test_a_fault_in_own_code_keeps_its_trace() -> None:

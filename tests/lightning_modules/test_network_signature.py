@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lightning_modules.network_signature import (
+    NAMES,
     build_network,
     names_from_data,
     network_arguments,
@@ -71,13 +72,13 @@ def test_what_the_data_determines_goes_by_the_networks_own_names(
 def test_only_the_first_of_two_names_is_the_datas() -> None:
     found = network_arguments(both, GREY, {"num_channels": 16})
     assert found == {"in_channels": 1, "num_channels": 16, "num_classes": 4}
-    assert "num_channels" not in names_from_data(signature_of(both), is_image=True)
+    assert "num_channels" not in names_from_data(signature_of(both), NAMES)
 
 
 def test_names_of_images_stay_flags_of_a_network_for_texts() -> None:
     signature = signature_of(of_timm)
-    assert {"in_chans", "img_size"} <= names_from_data(signature, is_image=True)
-    assert not {"in_chans", "img_size"} & names_from_data(signature, is_image=False)
+    assert {"in_chans", "img_size"} <= names_from_data(signature, NAMES)
+    assert not {"in_chans", "img_size"} & names_from_data(signature, ["num_classes", "vocab_size"])
 
 
 def test_a_side_alone_means_square_images() -> None:

@@ -67,19 +67,6 @@ def test_complex_parameters_have_no_fused_kernel() -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"lr": -1.0}, "--optimizer.lr must be above 0 or auto, got -1.0"),
-        ({"lr": float("nan")}, "--optimizer.lr must be above 0"),
-        ({"momentum": 1.0}, "momentum and beta2 in \\[0, 1\\)"),
-    ],
-)
-def test_bad_values_are_refused(module: nn.Module, arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_optimizer(module, False, **arguments)
-
-
 # ---- rates of parts -----------------------------------------------------------------------
 
 

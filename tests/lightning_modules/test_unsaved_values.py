@@ -57,10 +57,10 @@ def check(way: str, model: nn.Module | None = None) -> None:
     name = "tests.lightning_modules.test_unsaved_values.Net"
     description = {
         "network": {"name": name, "arguments": {"way": way}},
-        "kind": "image",
+        "input_spec": {},
         "normalisation": NORMALISATION,
     }
-    model = model or deploy(Net(way), "image", NORMALISATION)
+    model = model or deploy(Net(way), NORMALISATION, {})
     batch = (torch.full((2, 1, 1, 2), 9, dtype=torch.uint8), torch.zeros(2))
     check_everything_is_saved(model, description, lambda: batch, True)
 
@@ -96,7 +96,7 @@ def test_later_draws_are_the_same_as_without_it() -> None:
         torch.manual_seed(1)
         random.seed(1)
         np.random.seed(1)
-        model = deploy(Net("computed"), "image", NORMALISATION)
+        model = deploy(Net("computed"), NORMALISATION, {})
         if checks:
             check("computed", model)
             assert model.network.layer.training  # type: ignore[union-attr]
@@ -105,7 +105,7 @@ def test_later_draws_are_the_same_as_without_it() -> None:
 
 
 def test_what_saves_everything_is_not_loaded_again() -> None:
-    model = deploy(Net("persistent"), "image", NORMALISATION)
+    model = deploy(Net("persistent"), NORMALISATION, {})
     check_everything_is_saved(model, {}, lambda: pytest.fail("a batch was made"))
 
 
@@ -125,11 +125,11 @@ class Remembers(Net):
 
 @pytest.mark.parametrize("extra", [{"seen": [1, 2.5, "a"]}, None, 3])
 def test_plain_values_may_be_kept(extra: object) -> None:
-    check("none", deploy(Remembers(extra), "image", NORMALISATION))
+    check("none", deploy(Remembers(extra), NORMALISATION, {}))
 
 
 @pytest.mark.parametrize("extra", [date(2020, 1, 1), {"f": lambda: 0}, [Net], Path("a")])
 def test_what_no_checkpoint_could_give_back_is_named(extra: object) -> None:
     text = rf"keeps a {type(extra).__name__} in its state \(network\._extra_state, from get_extra"
     with pytest.raises(ValueError, match=text):
-        check("none", deploy(Remembers(extra), "image", NORMALISATION))
+        check("none", deploy(Remembers(extra), NORMALISATION, {}))

@@ -19,9 +19,10 @@ from preprocessing.tables import Declared
 from preprocessing.text import char_tokenizer
 
 
-def samples(*names: object, kind: str = "text", texts=(), said=None, **table: object) -> list:
+def samples(*names: object, takes_text: bool = True, texts=(), said=None, **table: object) -> list:
     flags, said = TableFlags(**table), [] if said is None else said  # type: ignore[arg-type]
-    return list(find_samples(texts, [str(n) for n in names], flags, kind, (".txt",), said.append))
+    places = [str(name) for name in names]
+    return list(find_samples(texts, places, flags, takes_text, (".txt",), said.append))
 
 
 def find(*names: object, **arguments: object) -> list:
@@ -92,7 +93,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     lines(monkeypatch, "\ufeffgrün\r\n\na\u2028b\x0bc".encode())
     assert find("-") == [("stdin:1", "grün"), ("stdin:2", ""), ("stdin:3", "a\u2028b\x0bc")]
     lines(monkeypatch, b"some/a.png\n\nb.png\n")
-    assert [content for _, content in find("-", kind="image")] == [
+    assert [content for _, content in find("-", takes_text=False)] == [
         Path("some/a.png"),
         Path("b.png"),
     ]

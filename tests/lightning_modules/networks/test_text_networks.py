@@ -123,7 +123,7 @@ def test_naive_bayes_starts_from_the_log_ratios_of_scikit_learn() -> None:
     tokens, lengths = batch([1, 4, 20, 60, 33, 7])
     targets = torch.tensor([0, 2, 1, 1, 2, 2])
     network = BagOfEmbeddings(200, 3, embedding_dim=5, num_buckets=0, naive_bayes=True)
-    network.start_from_counts([((tokens, lengths), targets)])
+    network.start_from_counts([({"tokens": tokens, "lengths": lengths}, targets)])
     counts = np.stack([np.bincount(row, minlength=200) for row in tokens])
     counts[:, 0] = 0  # padding
     expected = MultinomialNB().fit(counts, targets)
@@ -140,7 +140,8 @@ def test_naive_bayes_counts_pairs_of_words() -> None:
     tokens = torch.tensor([[2, 3, 0], [3, 2, 0], [3, 2, 3], [2, 3, 2]])
     lengths = torch.tensor([2, 2, 2, 2])  # what lies beyond is not read
     network = BagOfEmbeddings(4, 2, embedding_dim=2, naive_bayes=True).eval()
-    network.start_from_counts([((tokens, lengths), torch.tensor([0, 1, 1, 0]))])
+    inputs = {"tokens": tokens, "lengths": lengths}
+    network.start_from_counts([(inputs, torch.tensor([0, 1, 1, 0]))])
     assert network(tokens[:2, :2], lengths[:2]).argmax(dim=1).tolist() == [0, 1]
     assert network.pair_embedding.weight.any(dim=1).sum() == 2
 
@@ -149,7 +150,7 @@ def test_naive_bayes_counts_pairs_of_words() -> None:
 def test_counts_change_nothing_where_they_are_not_asked_for() -> None:
     network = BagOfEmbeddings(200, 3)
     before = network.embedding.weight.clone()
-    network.start_from_counts([(batch([5, 9]), torch.tensor([0, 1]))])
+    network.start_from_counts([({}, torch.tensor([0, 1]))])
     assert torch.equal(network.embedding.weight, before)
 
 

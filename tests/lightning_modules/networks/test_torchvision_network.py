@@ -108,7 +108,7 @@ def test_a_checkpoint_needs_the_pretrained_weights_no_more(weights):
     state["model.mean"] = state["model.std"] = torch.full((1, 3, 1, 1), 127.5)
     description = {
         "network": {"name": "torchvision", "arguments": arguments},
-        "kind": "image",
+        "input_spec": {},
         "normalisation": normalisation,
     }
     rebuilt = load_deployed({"description": description, "state_dict": state})

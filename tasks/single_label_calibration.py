@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from exporters.runtime import softmax
-
 NUM_BINS = 15
 MIN_SAMPLES = 100
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 STEPS = 30
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """[N,K] -> probabilities float64 [N,K]."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 def calibrate(logits: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
@@ -80,19 +84,3 @@ def calibration_error(probabilities: np.ndarray, targets: np.ndarray) -> float:
     bins = np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
     gaps = np.bincount(bins, weights=confidence - correct, minlength=NUM_BINS)
     return float(np.abs(gaps).sum() / len(targets))
-
-
-def class_scores(predicted: np.ndarray, targets: np.ndarray, num_classes: int) -> list[dict]:
-    """Precision, recall, F1 and samples of each class; what has no samples scores 0."""
-    right = np.bincount(targets[predicted == targets], minlength=num_classes)
-    chosen = np.bincount(predicted, minlength=num_classes)
-    samples = np.bincount(targets, minlength=num_classes)
-    return [
-        {
-            "precision": float(right[k] / max(1, chosen[k])),
-            "recall": float(right[k] / max(1, samples[k])),
-            "f1": float(2 * right[k] / max(1, chosen[k] + samples[k])),
-            "samples": int(samples[k]),
-        }
-        for k in range(num_classes)
-    ]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cli.given_flags import is_on, joined, overridden
-from cli.parsing import read_arguments
+from cli.settings import is_on, joined, overridden, read_arguments
 
 
 def test_a_flag_that_is_given_twice_is_told() -> None:

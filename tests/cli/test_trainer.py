@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.loggers import OperatorProfiler, build_profiler
+from cli.trainer import OperatorProfiler, build_profiler
 from tests.tiny import TinyImages, tiny_classifier
 
 
@@ -37,6 +37,6 @@ def test_a_module_that_is_profiled_can_be_copied(tmp_path: Path) -> None:
     assert isinstance(profiler, OperatorProfiler)
     profiler._lightning_module = module
     profiler.start("on_fit_start")
-    module.model(data.example_batch()[0])
+    module.model(data.example_batch()[0]["images"])
     copy.deepcopy(module)
     profiler.teardown("fit")

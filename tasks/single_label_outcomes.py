@@ -1,7 +1,4 @@
-"""What became of each sample of an epoch: the table that every metric is a function of.
-
-Rows are sorted by their own bits. Equal rows are interchangeable, so that a sum of floats over the
-table does not depend on how samples were batched, in which order they came, or on which rank.
+"""What became of each sample of an epoch: the table that single-label metrics are functions of.
 
 N samples, K classes.
 """
@@ -12,7 +9,9 @@ from functools import cached_property
 import numpy as np
 
 TOP_K = 5  # a sample counts for top-k accuracy if its class is among the k likeliest
-ROW_FIELDS = 4  # int32: target, 2 x prediction + top-k hit, bits of the confidence, of the loss
+NAMES = ("target", "prediction", "confidence", "loss")
+# a prediction is 2 x the class, + 1 for a top-k hit
+ROW = np.dtype([*zip(NAMES, (np.int32, np.int32, np.float32, np.float32), strict=True)])
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,10 @@ class Outcomes:
     def from_rows(
         cls, rows: np.ndarray, num_classes: int, scores: np.ndarray | None = None
     ) -> "Outcomes":
-        """Of int32 [N,4] in canonical order, and the scores of each row."""
-        targets, packed, confidences, losses = np.ascontiguousarray(rows.T)
-        return cls(
-            num_classes,
-            targets,
-            packed >> 1,
-            (packed & 1).astype(bool),
-            confidences.view(np.float32),
-            losses.view(np.float32),
-            scores,
-        )
+        """Of `ROW` [N] in canonical order, and the scores of each row."""
+        targets, packed, confidences, losses = map(np.ascontiguousarray, [rows[n] for n in NAMES])
+        hits = (packed & 1).astype(bool)
+        return cls(num_classes, targets, packed >> 1, hits, confidences, losses, scores)
 
     @property
     def num_samples(self) -> int:
@@ -92,6 +84,11 @@ class Outcomes:
         """float64 [K]: 2 TP / (2 TP + FP + FN)."""
         return _ratio(2 * self.true_positives, self.support + self.predicted)
 
+    def class_figures(self) -> list[tuple[float, float, float, int]]:
+        """Precision, recall, F1 and samples of each class."""
+        columns = self.precision, self.recall, self.f1, self.support
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The confusion matrix without its zeros: true class, predicted class, samples; int64."""
         keys = self.targets.astype(np.int64) * self.num_classes + self.predictions
@@ -111,12 +108,6 @@ class Outcomes:
         true, predicted, counts = self.pairs()
         matrix[true, predicted] = counts
         return matrix
-
-
-def canonical_order(rows: np.ndarray) -> np.ndarray:
-    """int32 [N,W] -> int64 [N], the order of the rows by their bits."""
-    whole_rows = np.ascontiguousarray(rows).view(np.dtype((np.void, 4 * rows.shape[1])))
-    return whole_rows[:, 0].argsort(kind="stable")
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Metrics: functions of the table of outcomes. A new one is a function and a line in METRICS.
+"""Single-label metrics: functions of the table of outcomes. A new one is a function and a line in
+METRICS.
 
 Its name is then valid wherever one is monitored, and stands in every log, plot and report. A metric
 falls with a better model if it stands in SMALLER_IS_BETTER, and may use `outcomes.scores` if it
@@ -7,15 +8,13 @@ stands in NEEDS_SCORES; those are there for validation and test, where they are 
 N samples, K classes.
 """
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from lightning_modules.outcomes import TOP_K, Outcomes
+from tasks.single_label_outcomes import TOP_K, Outcomes
 
+Metric = Callable[[Outcomes], float]
 NUM_BINS = 15
 
 
@@ -94,7 +93,7 @@ def auroc(outcomes: Outcomes) -> float:
 
 
 TOP_K_ACCURACY = f"top_{TOP_K}_accuracy"  # only where there are more classes than that
-METRICS: dict[str, Callable[[Outcomes], float]] = {
+METRICS: dict[str, Metric] = {
     "loss": loss,
     "accuracy": accuracy,
     "precision": precision,
@@ -107,51 +106,6 @@ METRICS: dict[str, Callable[[Outcomes], float]] = {
 }
 SMALLER_IS_BETTER = {"loss", "calibration_error"}
 NEEDS_SCORES = {"auroc"}
-
-
-@dataclass(frozen=True)
-class Report:
-    """What is known of an epoch: its table, and every metric by name."""
-
-    outcomes: Outcomes
-    scalars: dict[str, float]
-
-
-def report(outcomes: Outcomes) -> Report:
-    names = metric_names(outcomes.num_classes, outcomes.scores is not None)
-    return Report(outcomes, {name: METRICS[name](outcomes) for name in names})
-
-
-def metric_names(num_classes: int, has_scores: bool) -> list[str]:
-    """Names of the metrics that there are for so many classes."""
-    left_out = set() if has_scores else set(NEEDS_SCORES)
-    left_out |= {TOP_K_ACCURACY} if num_classes <= TOP_K else set()
-    return [name for name in METRICS if name not in left_out]
-
-
-def monitored_names(num_classes: int) -> list[str]:
-    """Every name that is logged in training, for so many classes."""
-    splits = {"train": False, "val": True}  # whether scores are kept
-    return [f"{s}/{name}" for s, kept in splits.items() for name in metric_names(num_classes, kept)]
-
-
-def check_name(group: str, monitor: str, names: list[str]) -> None:
-    """Refuses a name that is not logged.
-
-    Raises:
-        ValueError: With the nearest name, and all.
-    """
-    if monitor not in names:
-        near = difflib.get_close_matches(monitor, names, n=1, cutoff=0.3)
-        raise ValueError(
-            f"--{group}.monitor {monitor}: nothing logs that name"
-            f"{f'; did you mean {near[0]}?' if near else ''} (available: {', '.join(names)})"
-        )
-
-
-def better_direction(monitor: str) -> Literal["min", "max"]:
-    """Whether smaller or larger is better, of a name such as val/loss."""
-    return "min" if monitor.rpartition("/")[2] in SMALLER_IS_BETTER else "max"
 
 
 def _share(part: float, whole: int) -> float:

@@ -1,20 +1,18 @@
-"""Temperature scaling against a known temperature and LBFGS; scores against scikit-learn."""
+"""Temperature scaling against a known temperature and LBFGS."""
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import precision_recall_fscore_support
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from exporters.calibration import (
+from tasks.single_label_calibration import (
     NUM_BINS,
     calibrate,
     calibration_error,
-    class_scores,
     log_loss,
+    softmax,
     temperature,
 )
-from exporters.runtime import softmax
 
 
 def sampled(true: float, num_samples: int = 20_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -113,13 +111,3 @@ def test_the_error_is_that_of_torchmetrics() -> None:
         torch.from_numpy(probabilities).float(), torch.from_numpy(targets), 5, NUM_BINS
     )
     assert calibration_error(probabilities, targets) == pytest.approx(float(expected), abs=1e-6)
-
-
-def test_scores_by_class_are_those_of_scikit_learn() -> None:
-    generator = np.random.default_rng(0)
-    targets, predicted = generator.integers(0, 4, 200), generator.integers(0, 5, 200)
-    predicted[:100] = targets[:100]
-    expected = precision_recall_fscore_support(targets, predicted, labels=range(6), zero_division=0)
-    for k, found in enumerate(class_scores(predicted, targets, 6)):
-        values = [found[name] for name in ("precision", "recall", "f1", "samples")]
-        assert values == pytest.approx([float(column[k]) for column in expected])

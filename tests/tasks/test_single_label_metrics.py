@@ -6,8 +6,10 @@ import torch
 from sklearn import metrics as reference
 
 from lightning_modules import outcome_buffer
-from lightning_modules.metrics import Report, metric_names, report
+from lightning_modules.losses import single_label_outcomes
 from lightning_modules.outcome_buffer import OutcomeBuffer
+from tasks.outcomes import Report, metric_names, report
+from tasks.single_label import SingleLabel
 
 CPU = torch.device("cpu")
 
@@ -19,18 +21,24 @@ def logits_and_targets(num_samples: int, num_classes: int, seed: int = 0):
     return logits, targets
 
 
-def filled(num_classes, logits, targets, losses) -> Report:
-    buffer = OutcomeBuffer(num_classes)
-    buffer.add(logits, targets, losses)
-    return report(buffer.collect(CPU))
+def task_of(num_classes: int) -> SingleLabel:
+    return SingleLabel([f"class {index}" for index in range(num_classes)])
+
+
+def buffer_of(num_classes: int, keeps_scores: bool = False) -> OutcomeBuffer:
+    return OutcomeBuffer(SingleLabel.row, num_classes, keeps_scores)
+
+
+def reported(buffer: OutcomeBuffer) -> Report:
+    return report(task_of(buffer.num_outputs), *buffer.collect(CPU))
 
 
 def count(logits, targets, batch_size, num_classes) -> Report:
-    counts = OutcomeBuffer(num_classes, keeps_scores=True)
+    counts = buffer_of(num_classes, keeps_scores=True)
     for part, labels in zip(logits.split(batch_size), targets.split(batch_size), strict=True):
         losses = torch.nn.functional.cross_entropy(part, labels, reduction="none")
-        counts.add(part, labels, losses)
-    return report(counts.collect(CPU))
+        counts.add(single_label_outcomes(part, labels, losses))
+    return reported(counts)
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")  # of scikit-learn
@@ -110,21 +118,25 @@ def test_order_changes_no_bit() -> None:
 
 def test_soft_targets_count_as_their_likeliest_class() -> None:
     soft = torch.tensor([[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]])
-    found = filled(3, torch.tensor([[9.0, 0, 0], [9.0, 0, 0]]), soft, torch.zeros(2))
+    buffer = buffer_of(3)
+    logits = torch.tensor([[9.0, 0, 0], [9.0, 0, 0]])
+    buffer.add(single_label_outcomes(logits, soft, torch.zeros(2)))
+    found = reported(buffer)
     assert found.outcomes.confusion().tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize("capacity", [100, 2])
 def test_one_non_finite_loss_makes_the_loss_non_finite(monkeypatch, capacity: int) -> None:
     monkeypatch.setattr(outcome_buffer, "CAPACITY", capacity)
-    buffer = OutcomeBuffer(2)
+    buffer = buffer_of(2)
     assert buffer.losses_are_finite()
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 3.0]))
+    logits, targets = torch.zeros(2, 2), torch.zeros(2).long()
+    buffer.add(single_label_outcomes(logits, targets, torch.tensor([1.0, 3.0])))
     assert buffer.losses_are_finite()
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([torch.nan, 2.0]))
-    buffer.add(torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1.0, 2.0]))
+    buffer.add(single_label_outcomes(logits, targets, torch.tensor([torch.nan, 2.0])))
+    buffer.add(single_label_outcomes(logits, targets, torch.tensor([1.0, 2.0])))
     assert not buffer.losses_are_finite()
-    scalars = report(buffer.collect(CPU)).scalars
+    scalars = reported(buffer).scalars
     assert np.isnan(scalars["loss"])
     assert scalars["accuracy"] == 1.0
 
@@ -137,11 +149,11 @@ def test_an_absent_class_is_left_out_of_the_macro_mean() -> None:
 
 def test_reset_forgets_everything() -> None:
     logits, targets = logits_and_targets(20, 3)
-    buffer = OutcomeBuffer(3, keeps_scores=True)
-    buffer.add(logits, targets, torch.ones(20))
+    buffer = buffer_of(3, keeps_scores=True)
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(20)))
     buffer.reset()
-    buffer.add(logits[:5], targets[:5], torch.ones(5))
-    found = report(buffer.collect(CPU))
+    buffer.add(single_label_outcomes(logits[:5], targets[:5], torch.ones(5)))
+    found = reported(buffer)
     assert found.outcomes.num_samples == 5
     assert found.scalars["loss"] == 1.0
 
@@ -150,14 +162,14 @@ def test_reset_forgets_everything() -> None:
 @pytest.mark.parametrize("has_scores", [False, True])
 def test_names_are_known_before_counting(num_classes: int, has_scores: bool) -> None:
     logits, targets = logits_and_targets(20, num_classes)
-    buffer = OutcomeBuffer(num_classes, keeps_scores=has_scores)
-    buffer.add(logits, targets, torch.ones(20))
-    names = metric_names(num_classes, has_scores)
-    assert names == list(report(buffer.collect(CPU)).scalars)
+    buffer = buffer_of(num_classes, keeps_scores=has_scores)
+    buffer.add(single_label_outcomes(logits, targets, torch.ones(20)))
+    names = metric_names(task_of(num_classes), has_scores)
+    assert names == list(reported(buffer).scalars)
     assert ("auroc" in names) == has_scores
     assert ("top_5_accuracy" in names) == (num_classes > 5)
 
 
 def test_nothing_counted_is_no_number() -> None:
-    scalars = report(OutcomeBuffer(10, keeps_scores=True).collect(CPU)).scalars
+    scalars = reported(buffer_of(10, keeps_scores=True)).scalars
     assert all(np.isnan(value) for value in scalars.values())
