@@ -33,6 +33,7 @@ from cli.building import CallbackTable, build_callbacks, build_data, build_model
 from cli.checks import set_matmul_precision
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
+from cli.onnx_translations import onnx_translations
 from cli.parsing import Configuration
 from cli.problems import bad_arguments
 from cli.provenance import start_line, tested_line
@@ -61,7 +62,11 @@ CALLBACKS: CallbackTable = {
     "test_report": TestReport,  # it and those below only look back, and have no order
     "learning_curves": LearningCurves,
     "wandb": WandbReport,
-    "export": partial(Export, check=check_export, script=Path(__file__).with_name("export.py")),
+    "export": partial(
+        Export,
+        check=partial(check_export, find_translations=onnx_translations),
+        script=Path(__file__).with_name("export.py"),
+    ),
 }
 
 

@@ -7,6 +7,7 @@ weights in a second file, `<name>.data`.
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import torch
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner
-from exporters.program import graph_unavailable as unavailable
+from exporters.operators import lacks_translation
+from exporters.program import graph_unavailable
 from exporters.runtime import open_session, run_session
 from exporters.spec import ExportSpec
-
-__all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
 FILE = "model.onnx"
 PRECISION = "fp32"
@@ -27,6 +27,11 @@ RUNTIME = "onnxruntime"
 OUTPUT = "logits"
 MAX_BYTES = 2_000_000_000  # protobuf's limit is 2 GiB
 BOUNDS = "axis_bounds"
+
+
+def unavailable(description: Mapping[str, Any]) -> str | None:
+    """Why no ONNX file can be made, known without trying."""
+    return graph_unavailable(description) or lacks_translation(description)
 
 
 def export(job: ExportJob, path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -43,6 +48,8 @@ def export(job: ExportJob, path: Path, max_bytes: int = MAX_BYTES) -> dict[str, 
 
 def to_program(job: ExportJob) -> Any:
     """Runs torch's exporter."""
+    translations = job.options.translations
+    table = translations(job.operators) if translations is not None else {}
     with warnings.catch_warnings():
         # https://github.com/pytorch/pytorch/issues/160761: torch uses its own deprecated class
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning, r"(copyreg|torch)\b.*")
@@ -57,6 +64,7 @@ def to_program(job: ExportJob) -> Any:
             output_names=[OUTPUT],
             dynamic_shapes=job.spec.dynamic_shapes(),
             verbose=False,
+            custom_translation_table=dict(table) or None,
         )
 
 

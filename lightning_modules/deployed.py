@@ -19,7 +19,7 @@ from lightning_modules.checkpoint import STATE_PREFIX
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
 
-PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
+PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks", "ops")
 
 
 class DeployedImages(nn.Module):

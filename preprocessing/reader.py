@@ -54,6 +54,14 @@ def check_preprocessing(preprocessing: Mapping[str, Any], files: Mapping[str, ob
     kind = preprocessing.get("kind")
     if kind not in PARTS:
         raise ValueError(f"has preprocessing of kind {kind!r}, not one of {', '.join(PARTS)}")
+    if kind == "region":
+        columns = preprocessing.get("boxes")
+        if (
+            not isinstance(columns, list)
+            or len(columns) != 4
+            or not all(isinstance(name, str) for name in columns)
+        ):
+            raise ValueError(f"names the columns of a box {columns!r}, expected four texts")
     needed = {TOKENIZER} if kind == "text" else set()
     if foreign := [name for name in files if name not in needed]:
         raise ValueError(f"brings files that no model needs: {', '.join(map(repr, foreign))}")

@@ -82,9 +82,7 @@ def check_box(box: np.ndarray, names: Sequence[str], height: int, width: int) ->
             )
 
 
-def scaled_boxes(
-    boxes: np.ndarray, picture_size: Sequence[int], size: Sequence[int]
-) -> np.ndarray:
+def scaled_boxes(boxes: np.ndarray, picture_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
     """Boxes [N,4] in a picture of (H, W) -> float32 [N,4] in the same picture of another size."""
     factors = [new / old for new, old in zip(size, picture_size, strict=True)]
     return (boxes * np.array([*factors[::-1]] * 2)).astype(np.float32)
