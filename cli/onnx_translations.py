@@ -40,4 +40,4 @@ def onnx_translations(
                 f"onnx_translations: {path!r} has {operator!r:.80}: {function!r:.60}, expected "
                 f"{FORM}"
             )
-    return table | own
+    return table | {**own}

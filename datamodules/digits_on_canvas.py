@@ -19,6 +19,7 @@ from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
 from datamodules.packed_images import ImageDataset, PackedImages
 from datamodules.samplers import EpochIndices
+from datamodules.splits import SPLITS
 from preprocessing.regions import scaled_boxes
 
 BOX = ["x1", "y1", "x2", "y2"]
@@ -77,11 +78,11 @@ class DigitsOnCanvas(ImageDataModule):
 
     def load(self) -> ImageSplits:
         digits = Digits(self.root, seed=self.seed).load()
-        parts = [
+        train, val, test = (
             self.regions(digits[split], np.random.default_rng([self.seed, number]))
-            for number, split in enumerate(("train", "val", "test"))
-        ]
-        return ImageSplits(digits.class_names, *parts)
+            for number, split in enumerate(SPLITS)
+        )
+        return ImageSplits(digits.class_names, train, val, test)
 
     def regions(self, digits: Any, generator: np.random.Generator) -> Regions:
         """A canvas for each digit, which its box is around, with others laid under it."""
@@ -132,7 +133,7 @@ class DigitsOnCanvas(ImageDataModule):
     def fingerprint(self) -> str:
         """SHA-256 over what images have, and the boxes."""
         digest = hashlib.sha256(super().fingerprint.encode())
-        for split in ("train", "val", "test"):
+        for split in SPLITS:
             digest.update(self.boxes(split, np.arange(len(self.splits[split]))).tobytes())
         return digest.hexdigest()
 

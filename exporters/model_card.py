@@ -22,8 +22,8 @@ FORMS = {
     },
     "region": {
         "what": "regions of pictures",
-        "goes_in": "uint8 pixels [batch, $channels, $height, $width], whose normalisation is in the "
-        "model, and a box in each, float32 [batch, 4]: x1, y1, x2, y2 in these pixels. "
+        "goes_in": "uint8 pixels [batch, $channels, $height, $width], which the model normalises, "
+        "and a box in each, float32 [batch, 4]: x1, y1, x2, y2 in these pixels. "
         "`preprocessing/regions.py` scales pictures of other sizes, and boxes with them.",
         "needs": "pillow",
         "example": "--column path table.csv",

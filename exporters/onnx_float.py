@@ -7,7 +7,8 @@ weights in a second file, `<name>.data`.
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner
 from exporters.operators import lacks_translation
+from exporters.process import one_line
 from exporters.program import graph_unavailable
 from exporters.runtime import open_session, run_session
 from exporters.spec import ExportSpec
@@ -50,7 +52,7 @@ def to_program(job: ExportJob) -> Any:
     """Runs torch's exporter."""
     translations = job.options.translations
     table = translations(job.operators) if translations is not None else {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), one_cause():
         # https://github.com/pytorch/pytorch/issues/160761: torch uses its own deprecated class
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning, r"(copyreg|torch)\b.*")
         # one Dim shared by the inputs of a text is meant to have one name
@@ -66,6 +68,24 @@ def to_program(job: ExportJob) -> Any:
             verbose=False,
             custom_translation_table=dict(table) or None,
         )
+
+
+@contextmanager
+def one_cause() -> Iterator[None]:
+    """Tells what an error of torch's exporter comes from, where that says many lines of advice.
+
+    Raises:
+        ValueError: With the innermost cause.
+    """
+    try:
+        yield
+    except torch.onnx.OnnxExporterError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if cause is error:
+            raise
+        raise ValueError(f"torch.onnx cannot translate it: {one_line(cause)}") from error
 
 
 def clean(model: Any, job: ExportJob) -> None:

@@ -18,9 +18,10 @@ def roi_align(
     aligned: bool,
 ) -> Any:
     """foundry::roi_align -> RoiAlign, which takes the index of the image apart from the box."""
-    from onnxscript import opset18 as op
+    import onnxscript
 
-    index, boxes = op.Split(rois, [1, 4], axis=1)
+    op: Any = onnxscript.opset18
+    index, boxes = op.Slice(rois, [0], [1], [1]), op.Slice(rois, [1], [5], [1])
     return op.RoiAlign(
         input,
         boxes,
