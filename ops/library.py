@@ -52,9 +52,12 @@ def library_path() -> Path:
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     digest.update(f"{torch.__version__}|{sysconfig.get_platform()}|{has_cuda()}".encode())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = os.environ.get("TORCH_EXTENSIONS_DIR")  # torch's own word for where such things go
+    if not folder:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = str(Path(home, "lightning-foundry", "ops"))
     suffix = ".dll" if os.name == "nt" else ".so"
-    return Path(home, "lightning-foundry", "ops", digest.hexdigest()[:16], NAME + suffix)
+    return Path(folder, digest.hexdigest()[:16], NAME + suffix)
 
 
 def has_cuda() -> bool:
@@ -109,6 +112,7 @@ def run_compiler(work: Path) -> None:
     compiler = cpp_extension.get_cxx_compiler()
     if shutil.which(compiler) is None:
         raise NoLibrary(f"there is no C++ compiler ({compiler})")
+    say("compiling the operators, once for this version of torch; it takes half a minute")
     sources = [*SOURCES.glob("*.cpp"), *(SOURCES.glob("*.cu") if has_cuda() else [])]
     try:
         cpp_extension.load(

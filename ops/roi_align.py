@@ -50,7 +50,8 @@ def roi_align(
         [R,C,PH,PW], contiguous.
 
     Raises:
-        ValueError: A shape, type, device or size that does not fit, or an index without an image.
+        ValueError: A shape, type, device or size that does not fit, or an index without an image
+            (on a GPU, where that is found too late for an exception, a kernel's assertion).
     """
     height, width = output_size
     return torch.ops.foundry.roi_align(
