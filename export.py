@@ -131,7 +131,7 @@ def translations_for(
     path: str | None, allow_external_code: bool, operators: Collection[str]
 ) -> Mapping[Any, Any]:
     """How operators become ONNX's that its exporter does not know."""
-    from cli.onnx_translations import onnx_translations
+    from cli.translations import onnx_translations
 
     return onnx_translations(path, allow_external_code, operators)
 

@@ -33,7 +33,7 @@ from cli.building import CallbackTable, build_callbacks, build_data, build_model
 from cli.checks import set_matmul_precision
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
-from cli.onnx_translations import onnx_translations
+from cli.translations import onnx_translations
 from cli.parsing import Configuration
 from cli.problems import bad_arguments
 from cli.provenance import start_line, tested_line
