@@ -33,7 +33,6 @@ from cli.building import CallbackTable, build_callbacks, build_data, build_model
 from cli.checks import set_matmul_precision
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
-from cli.translations import onnx_translations
 from cli.parsing import Configuration
 from cli.problems import bad_arguments
 from cli.provenance import start_line, tested_line
@@ -41,6 +40,7 @@ from cli.replay_run import explained, run_replay
 from cli.resume import check_same_model, check_same_training
 from cli.run import Run
 from cli.trainer import build_trainer
+from cli.translations import onnx_translations
 from datamodules.contract import check_source
 from datamodules.data_check import check_data
 from exporters.fit_check import check_export

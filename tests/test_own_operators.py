@@ -154,11 +154,10 @@ def test_bundle_and_checkpoint_answer_each_row(run: Path, bundle: Path, table: P
         env=os.environ | {"PYTHONPATH": str(bundle)},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert [message in line for message, line in zip(FAULTS, done.stderr.splitlines())] == [
-        True
-    ] * 5
+    said = done.stderr.splitlines()
+    assert [message in line for message, line in zip(FAULTS, said, strict=True)] == [True] * 5
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [answer["id"] for answer in answers] == ["0", "1", "2", "8"]
+    assert [answer["kept"]["id"] for answer in answers] == ["0", "1", "2", "8"]
     assert answers[0]["input"] == f"{table}:2"
     checkpoint = run / "checkpoints" / "best.ckpt"
     again = run_script("predict.py", "--model", checkpoint, *flags)

@@ -21,7 +21,8 @@ def test_a_box_is_around_the_digit_that_its_label_names(source: DigitsOnCanvas) 
     digits = Digits(seed=1).load()
     inputs, targets = source.samples("train", 200)
     originals = digits.train.read(np.arange(len(digits.train)))[:, 0]
-    known = {picture.tobytes(): label for picture, label in zip(originals, digits.train.targets)}
+    labels = digits.train.targets
+    known = {pixels.tobytes(): label for pixels, label in zip(originals, labels, strict=True)}
     alone = 0
     for canvas, box, target in zip(inputs["images"][:, 0], inputs["boxes"], targets, strict=True):
         assert (box[:2] < box[2:]).all()
