@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytorch_lightning as pl
 
 from callbacks.checkpointing import Checkpointing
+from callbacks.described import Described
 from callbacks.early_stopping import EarlyStopping
 from callbacks.ema import EMA
 from callbacks.export import Export
@@ -45,7 +46,6 @@ from datamodules.contract import check_source
 from datamodules.data_check import check_data
 from exporters.fit_check import check_export
 from lightning_modules.checkpoint import read_checkpoint
-from lightning_modules.finite_differences import check_model
 from lightning_modules.first_batch import check_first_batch
 
 # Callbacks with flags of their own (--NAME.ARGUMENT), in the order in which they run; those without
@@ -57,7 +57,7 @@ CALLBACKS: CallbackTable = {
     "unfreeze": Unfreeze,  # before the rate finder, which then sees it frozen
     "lr_finder": LRFinder,  # before anything has been trained
     "early_stopping": EarlyStopping,  # after what chooses and keeps the best
-    "gradient_check": partial(GradientCheck, check_model=check_model),
+    "gradient_check": GradientCheck,
     "ema": EMA,  # after whatever looks at the weights that are trained
     "test_report": TestReport,  # it and those below only look back, and have no order
     "learning_curves": LearningCurves,
@@ -78,21 +78,25 @@ def train(configuration: Configuration, run: Run) -> int:
     data.setup("fit")
     check_source(data)
 
-    model = build_model(configuration, data)
+    model, description = build_model(configuration, data)
     if configuration["replay"]:
         return run_replay(configuration, model, data, CALLBACKS, run)
-    if configuration["test_only"]:
+    if path := configuration["test_only"]:
+        checkpoint = read_checkpoint(path)
+        check_same_model(path, checkpoint, model, description, False)
+        model.load_state_dict(checkpoint["state_dict"])
         return test_only(configuration, model, data, run)
     if path := configuration["resume"]:
         checkpoint, may_change = read_checkpoint(path), configuration["allow_changes"]
-        check_same_model(path, checkpoint, model, may_change)
-        check_same_training(path, checkpoint, model.description, data, may_change)
+        check_same_model(path, checkpoint, model, description, may_change)
+        check_same_training(path, checkpoint, description, data, may_change)
 
     run.open_folder(configuration)
     if run.is_rank_zero:
         check_data(data, configuration["check_data"], run.folder)
     callbacks = build_callbacks(configuration, CALLBACKS, run)
-    trainer = build_trainer(configuration, callbacks.values(), run.folder, data)
+    chosen = [Described(description), *callbacks.values()]
+    trainer = build_trainer(configuration, chosen, run.folder, data)
     place = f"run folder: {run.folder}" if run.folder else None
     run.say(start_line(configuration, model, trainer), place)
     check_first_batch(model, data.example_batch(), trainer.strategy)
@@ -127,9 +131,6 @@ def test_and_export(
 
 def test_only(configuration: Configuration, model: Any, data: Any, run: Run) -> int:
     """The test report of a checkpoint, on the data it was made for."""
-    checkpoint = read_checkpoint(configuration["test_only"])
-    check_same_model(configuration["test_only"], checkpoint, model, False)
-    model.load_state_dict(checkpoint["state_dict"])
     report = {key: CALLBACKS[key] for key in ("test_report",) if key in CALLBACKS}
     settings = configuration | {"logger": "csv", "callbacks": []}
     callbacks = build_callbacks(settings, report, run)

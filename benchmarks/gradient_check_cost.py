@@ -55,9 +55,7 @@ def main() -> None:
     ratios = []
     for _ in range(ROUNDS):
         without = seconds_per_step(data, None)
-        measured = seconds_per_step(
-            data, GradientCheck(Run(), None, before_fit=False, every_n_steps=1)
-        )
+        measured = seconds_per_step(data, GradientCheck(Run(), before_fit=False, every_n_steps=1))
         ratios.append(measured / without)
     every_step = statistics.median(ratios)
     result = {

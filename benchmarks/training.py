@@ -19,6 +19,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from callbacks.module_contract import Deployable
 from cli.building import build_callbacks, build_data, build_model
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
@@ -78,7 +79,9 @@ def bare_trainer(callbacks: list[pl.Callback], **length: Any) -> pl.Trainer:
 
 def plain_loop(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of the usual hand-written loop."""
-    model = build_model(configuration, data).model.train()
+    module, _ = build_model(configuration, data)
+    assert isinstance(module, Deployable)
+    model = module.deployed.train()
     optimizer = build_optimizer(model, True, lr=1e-3)
     loader, times = data.train_dataloader(), []
     for epoch in range(EPOCHS):
@@ -95,10 +98,11 @@ def plain_loop(configuration: dict[str, Any], data: Any) -> float:
 
 def bare_lightning(configuration: dict[str, Any], data: Any) -> float:
     """Seconds of an epoch of Lightning without logging, bar or callbacks."""
-    times = EpochTimes()
+    times, (module, _) = EpochTimes(), build_model(configuration, data)
+    assert isinstance(module, Deployable)
     with tempfile.TemporaryDirectory() as folder:
         fit = bare_trainer([times], max_epochs=EPOCHS, default_root_dir=folder)
-        fit.fit(BareModule(build_model(configuration, data).model), datamodule=data)
+        fit.fit(BareModule(module.deployed), datamodule=data)
     return min(times.seconds[1:])
 
 
@@ -110,7 +114,7 @@ def this_project(configuration: dict[str, Any], data: Any) -> float:
         run.folder = Path(folder)
         parts = build_callbacks(configuration, CALLBACKS, run)
         fit = build_trainer(configuration, [*parts.values(), times], run.folder)
-        fit.fit(build_model(configuration, data), datamodule=data)
+        fit.fit(build_model(configuration, data)[0], datamodule=data)
     return min(times.seconds[1:])
 
 

@@ -31,6 +31,8 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 
+from callbacks.logged_names import MonitoredName
+from callbacks.module_contract import main_metric, steps_done
 from callbacks.place import Place, is_validation_due, place_of
 from callbacks.run_contract import Run
 
@@ -52,7 +54,8 @@ class Checkpointing(pl.Callback):
             checkpoints; one is also written at the start of every epoch.
         enabled: Whether to write checkpoints at all.
         monitor: Metric that decides what is best, such as val/loss; auto is the task's main one on
-            the validation data.
+            the validation data. A module that does not announce its names has to have logged it
+            when its first validation ends.
         mode: Whether smaller or larger is better; auto knows from the metric.
 
     Raises:
@@ -90,12 +93,14 @@ class Checkpointing(pl.Callback):
 
     # ---- hooks -------------------------------------------------------------------------
 
-    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage != "fit" or self._is_off(trainer):
             return
+        usual = f"val/{main_metric(trainer, pl_module)}"
         if self.monitor == AUTO:
-            self.monitor = f"val/{pl_module.task.main_metric}"
-        direction = pl_module.check_monitor("checkpoint", self.monitor)
+            self.monitor = usual
+        self.monitored = MonitoredName("checkpoint", self.monitor, usual)
+        direction = self.monitored.better(pl_module)
         self.mode = direction if self.mode == "auto" else self.mode
         # under torchrun only rank 0 knows the folder
         self.folder = Path(trainer.strategy.broadcast(str(self.folder)))
@@ -103,28 +108,28 @@ class Checkpointing(pl.Callback):
             for leftover in self.folder.glob(".*.ckpt.*.tmp"):
                 leftover.unlink(missing_ok=True)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.saved_step, self.saved_time = steps_done(trainer), time.monotonic()
         # here, since Lightning has just set its own handlers
         if not self._is_off(trainer):
             self.signals.defer()
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._between_steps(trainer, is_due=True)
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if batch_idx and batch_idx % trainer.accumulate_grad_batches == 0:
             self._between_steps(trainer, self._is_interval_over(trainer))
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.should_stop and self._place(trainer) and not is_validation_due(trainer):
             self._write(trainer, PENDING)
             self.is_pending = True
 
     def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any
     ) -> None:
         """In a validation there is nothing exact to save: a long one is given up."""
         signals = self.signals
@@ -133,33 +138,35 @@ class Checkpointing(pl.Callback):
         if trainer.world_size == 1 and signals.seconds_waited > MAX_WAIT and self.folder:
             signals.leave(signals.received, self.folder / "last.ckpt")
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking and not self.monitor.startswith("train/"):
             self._look_for_best(trainer)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.monitor.startswith("train/") and trainer.is_last_batch:  # not of a part
             self._look_for_best(trainer)
         self.is_cut = self._place(trainer) is not None
         if self.is_cut:
             self._save(trainer)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self._is_off(trainer) and not self.is_cut:
             self._save(trainer)
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # a shared file system may show other ranks the newest file later than rank 0
         found = self.find_best() if trainer.is_global_zero else None
         self.best_path = trainer.strategy.broadcast(found)
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         """Where no batch came in time; other ranks would be waited for."""
         is_late = isinstance(exception, TimeoutError) and trainer.world_size == 1
         if is_late and (place := self._place(trainer)) and place.batch:
             self._save(trainer)
 
-    def on_test_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.signals.act_at_once(self.folder / "last.ckpt" if self.folder else None)
 
     # ---- decisions ---------------------------------------------------------------------
@@ -186,13 +193,17 @@ class Checkpointing(pl.Callback):
     def _is_interval_over(self, trainer: pl.Trainer) -> bool:
         steps, seconds = self.interval
         if steps is not None:
-            return trainer.global_step - self.saved_step >= steps
+            return steps_done(trainer) - self.saved_step >= steps
         return time.monotonic() - self.saved_time >= seconds
 
     def _look_for_best(self, trainer: pl.Trainer) -> None:
         if self._is_off(trainer):
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        without = "checkpoint: no best one, only the last"
+        if not self.monitored.is_logged(trainer, self.mode, without):
+            self.monitor = ""
+            return
         key = self.ranking(metrics)
         if self.best_key is None or key > self.best_key:
             self.best_key, self.is_best_due = key, True
@@ -205,7 +216,7 @@ class Checkpointing(pl.Callback):
     def ranking(self, metrics: dict[str, float]) -> list[float]:
         """What is compared, larger is better: the metric, then the lower validation loss."""
         sign = -1.0 if self.mode == "min" else 1.0
-        values = [sign * metrics[self.monitor], -metrics.get("val/loss", 0.0)]
+        values = [sign * metrics.get(self.monitor, math.nan), -metrics.get("val/loss", 0.0)]
         return [value if math.isfinite(value) else -math.inf for value in values]
 
     # ---- writing -----------------------------------------------------------------------
@@ -213,7 +224,7 @@ class Checkpointing(pl.Callback):
     def _save(self, trainer: pl.Trainer) -> None:
         """Writes best.ckpt where that is due, and last.ckpt."""
         is_best, self.is_best_due = self.is_best_due, False
-        self.saved_step, self.saved_time = trainer.global_step, time.monotonic()
+        self.saved_step, self.saved_time = steps_done(trainer), time.monotonic()
         # first: a run that goes on from a last.ckpt that knows of it would not write it again
         if is_best:
             self._write(trainer, "best.ckpt")

@@ -12,6 +12,10 @@ from pytorch_lightning import callbacks as pl_callbacks
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
+from callbacks.logged_names import MonitoredName
+from callbacks.module_contract import KnowsItsEnd, NamesMetrics
+
+USUAL = "val/loss"
 MIN_PATIENCE = 5  # of auto
 SHARE = 5  # auto waits for one in so many of the planned validations
 
@@ -21,7 +25,8 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
 
     Args:
         enabled: Whether to stop early at all.
-        monitor: Metric to watch, such as val/loss.
+        monitor: Metric to watch, such as val/loss. A module that does not announce its names has to
+            have logged it when its first validation ends.
         mode: Whether smaller or larger is better; auto knows from the metric.
         patience: Validations without improvement before training ends; auto is 5, or a fifth of
             those planned where that is more and the schedule still lowers the rate.
@@ -32,7 +37,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
     def __init__(
         self,
         enabled: bool = True,
-        monitor: str = "val/loss",
+        monitor: str = USUAL,
         mode: Literal["auto", "min", "max"] = "auto",
         patience: Annotated[int, ">= 1"] | Literal["auto"] = "auto",
         min_delta: Annotated[float, ">= 0"] = 0.0,
@@ -40,6 +45,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
     ) -> None:
         self.is_auto = patience == "auto"
         self.is_mode_auto = mode == "auto"
+        self.monitored = MonitoredName("early_stopping", monitor, USUAL)
         self.rate_falls = True  # as it was when this was asked last
         self.reached_threshold: float | None = None
         super().__init__(
@@ -52,13 +58,13 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
             check_finite=False,  # that is an error, not a reason to stop quietly
         )
 
-    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         # where validations go by the clock the Trainer lacks this number; Lightning asks for it
         if getattr(trainer, "val_check_interval", None) is None:
             self._check_on_train_epoch_end = False
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            direction = pl_module.check_monitor("early_stopping", self.monitor)
+            direction = self.monitored.better(pl_module)
             if self.is_mode_auto and direction != self.mode:
                 self._set_mode(direction)
 
@@ -79,8 +85,9 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         return True, f"{self.monitor} has not improved on {best:.4f} for {count} {unit}"
 
     def _run_early_stopping_check(self, trainer: pl.Trainer) -> None:
-        module: Any = trainer.lightning_module
-        self.rate_falls = module.rate_falls()
+        if not self.monitored.is_logged(trainer, self.mode, "early stopping: off"):
+            return
+        self.rate_falls = rate_falls(trainer)
         self._set_patience(trainer)
         super()._run_early_stopping_check(trainer)
 
@@ -102,7 +109,7 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         self.rate_falls = state_dict.get("rate_falls", True)
         self.reached_threshold = state_dict.get("reached_threshold")
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A run that was stopped, and has not got more patience since, is finished."""
         trainer.fit_loop.setup_data()  # else it is not yet known how many batches there are
         self._set_patience(trainer)
@@ -111,14 +118,25 @@ class EarlyStopping(pl_callbacks.EarlyStopping):
         if self.stopping_reason_message and (is_reached or self.wait_count >= self.patience):
             trainer.should_stop = True
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
         self.stopped_epoch = 0
-        if self.monitor.startswith("val/") and not trainer.enable_validation:
+        if not self.monitor.startswith("val/") or trainer.enable_validation:
+            return
+        if not isinstance(pl_module, NamesMetrics):
+            self.monitored.is_checked, self.monitored.is_there = True, False
+            trainer.print("early stopping: off, there is no validation")
+        else:
             self.monitor = self.monitor.replace("val/", "train/", 1)
             pl_module.check_monitor("early_stopping", self.monitor)
             self._check_on_train_epoch_end = True
             trainer.print(f"early stopping: no validation data, watching {self.monitor} instead")
+
+
+def rate_falls(trainer: pl.Trainer) -> bool:
+    """Whether a schedule may yet lower the rate; of a fork's own it is taken to do so."""
+    found = (config.scheduler for config in trainer.lr_scheduler_configs)
+    return any(not isinstance(one, KnowsItsEnd) or one.still_falls for one in found)
 
 
 def planned_validations(trainer: pl.Trainer) -> int:

@@ -129,7 +129,7 @@ class ExactResume(pl.Callback):
             restore_random_states(trainer, self.loaded["random_states"])
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         if self.loaded is not None:
             forget_resuming(trainer)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import pytorch_lightning as pl
 
+from callbacks.module_contract import DEPLOYED, Deployable, name_of
 from callbacks.run_contract import Run
 
 DEFAULT = "default"
@@ -109,6 +110,14 @@ class Export(pl.Callback):
             return "no export with --fast_dev_run"
         if trainer.overfit_batches:  # type: ignore[attr-defined]
             return "no export with --overfit_batches"
+        module = trainer.lightning_module
+        if not isinstance(module, Deployable):
+            return f"no export, {name_of(module)} has no deployed and description"
+        saved = module.state_dict(keep_vars=True)
+        if missing := [n for n in module.deployed.state_dict() if f"{DEPLOYED}{n}" not in saved]:
+            return (
+                f"no export, {name_of(module)} does not save {missing[0]} as {DEPLOYED}{missing[0]}"
+            )
         return None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -116,11 +125,11 @@ class Export(pl.Callback):
         reason = self.skip_reason(trainer)
         if reason is not None:
             trainer.print(reason)
-        else:
+        elif isinstance(pl_module, Deployable):
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
             how = formats, self.fail_if_slower, self.onnx_translations, self.allow_external_code
-            note = self.check(pl_module.model, pl_module.description, data, *how)
+            note = self.check(pl_module.deployed, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
 

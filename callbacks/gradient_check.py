@@ -1,16 +1,14 @@
 """Gradient check: is the backward right before training, are gradients healthy during it.
 
-Before the fit a copy of the model is compared with finite differences (by a function handed in);
-during it every n-th optimizer step is measured by layer. Nothing here changes training.
-
-N batch, C channels, L tokens, D features, P parameters.
+Before the fit a copy of the module is compared with finite differences; during it every n-th step
+is measured by layer, that of each optimizer for itself. Nothing here changes training.
 """
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
@@ -20,11 +18,20 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
+from callbacks.finite_differences import check_gradients
+from callbacks.gradient_norms import (
+    WHOLE,
+    Layer,
+    StepNorms,
+    dead_layers,
+    dead_units_hook,
+    trained_by,
+)
+from callbacks.module_contract import ComputesLoss, layer_name, name_of, steps_done
 from callbacks.run_contract import Run
-from preprocessing.inputs import values_of
 
-WHOLE = "(all)"  # the row of the whole model
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish)
 FAULTS = {  # measurements in a row that must show it, and a remedy
     "vanishing": (2, "add normalisation or residual connections, or change the activation"),
@@ -33,28 +40,11 @@ FAULTS = {  # measurements in a row that must show it, and a remedy
 }
 
 
-# model, batch, device, tolerance, loss, whether all must learn -> lines to print; or ValueError
-ModelCheck = Callable[[nn.Module, Any, torch.device, float, nn.Module, bool], list[str]]
-
-
-class Layer(NamedTuple):
-    """One measurement of a layer; NaN where a value does not apply."""
-
-    layer: str
-    gradient_norm: float = math.nan  # before clipping, unscaled
-    clipped_norm: float = math.nan
-    update_ratio: float = math.nan  # norm of the weights' change / norm of the weights
-    dead_share: Annotated[float, "0 <= x <= 1"] = (
-        math.nan
-    )  # units that are 0 for every sample of the batch
-
-
 class GradientCheck(pl.Callback):
     """Stops before training at a wrong backward; reports unhealthy gradients during training.
 
     Args:
         run: In whose folder gradients.csv is kept.
-        check_model: Compares a copy of a model with finite differences.
         enabled: Whether to check at all.
         before_fit: Whether to compare gradients with finite differences before training.
         every_n_steps: Optimizer steps between two measurements.
@@ -67,7 +57,6 @@ class GradientCheck(pl.Callback):
     def __init__(
         self,
         run: Run,
-        check_model: ModelCheck | None,
         enabled: bool = True,
         before_fit: bool = True,
         every_n_steps: Annotated[int, ">= 1"] = 50,
@@ -83,15 +72,15 @@ class GradientCheck(pl.Callback):
         self.exploding_norm = exploding_norm
         self.dead_share = dead_share
         self.folder = run.folder
-        self.check_model = check_model
         self.measures = False
+        self.is_due = False  # in this step
         self.optimizer_hooks: list[Any] = []
         self.activation_hooks: list[Any] = []  # only while a step is measured
         self.dead: dict[str, Tensor] = {}
-        self.step: StepNorms | None = None
+        self.steps: dict[Optimizer, StepNorms] = {}  # of this batch
         self.streaks: dict[tuple[str, str], int] = {}
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.before_fit and trainer.global_step == 0:
             self.compare(trainer, pl_module)
         if not trainer.is_global_zero:
@@ -102,25 +91,28 @@ class GradientCheck(pl.Callback):
             hooks = [o.register_step_post_hook(self.after_step) for o in trainer.optimizers]
             self.optimizer_hooks = hooks
         if self.folder is not None and trainer.global_step > 0:
-            drop_rows_from(self.folder / "gradients.csv", trainer.global_step)
+            drop_rows_from(self.folder / "gradients.csv", steps_done(trainer))
 
-    def compare(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Checks the model on rank 0; where it is wrong, every rank ends.
+    def compare(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Checks the module on rank 0; where it is wrong, every rank ends.
 
         Raises:
             ValueError: It is.
         """
+        if not isinstance(pl_module, ComputesLoss):
+            name = name_of(pl_module)
+            trainer.print(f"gradient check: no finite differences, {name} has no compute_loss")
+            return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        if self.check_model is None or data is None:
+        if data is None:
             return
         wrapped, failure, all_must_learn = trainer.strategy.model, None, False
         if isinstance(wrapped, DistributedDataParallel):
             all_must_learn = not wrapped.find_unused_parameters
         if trainer.is_global_zero:
-            model, batch, loss = pl_module.model, data.example_batch(), pl_module.criterion
-            how = pl_module.device, self.tolerance, loss, all_must_learn
+            how = pl_module.device, self.tolerance, all_must_learn
             try:
-                for line in self.check_model(model, batch, *how):
+                for line in check_gradients(pl_module, data.example_batch(), *how):
                     pl_module.print(f"gradient check: {line}")
             except Exception as error:
                 failure = error
@@ -131,43 +123,59 @@ class GradientCheck(pl.Callback):
             raise ValueError(message)
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self.measures and trainer.global_step % self.every_n_steps == 0:
-            self.dead = {}
-            for name, module in pl_module.model.named_modules():
-                if isinstance(module, ACTIVATIONS):
-                    hook = module.register_forward_hook(dead_units_hook(self.dead, name))
-                    self.activation_hooks.append(hook)
-            if is_compiled(pl_module.model):  # there hooks stay in for good, or are never called
+        self.is_due = self.measures and steps_done(trainer) % self.every_n_steps == 0
+        if not self.is_due:
+            return
+        self.dead = {}
+        trained = [n for n, one in pl_module.named_children() if is_trained(one)]
+        for name, part in pl_module.named_modules():
+            if isinstance(part, ACTIVATIONS) and name.partition(".")[0] in trained:
+                hook = part.register_forward_hook(dead_units_hook(self.dead, layer_name(name)))
+                self.activation_hooks.append(hook)
+        if is_compiled(pl_module):  # there hooks stay in for good, or are never called
+            if isinstance(pl_module, ComputesLoss):
                 with trainer.precision_plugin.train_step_context():
-                    run_uncompiled(pl_module.model, batch[0])
-                self.remove_activation_hooks()
+                    run_uncompiled(pl_module, batch)
+            self.remove_activation_hooks()
 
-    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: Any, optimizer: Any) -> None:
-        if self.measures and trainer.global_step % self.every_n_steps == 0:
-            self.step = StepNorms(pl_module.model)
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        if not self.is_due or optimizer in self.steps:  # of several in a batch the first
+            return
+        index, is_only = trainer.optimizers.index(optimizer), len(trainer.optimizers) == 1
+        if named := trained_by(optimizer, pl_module):
+            whole = WHOLE if is_only else f"{WHOLE} of optimizer {index}"
+            self.steps[optimizer] = StepNorms(named, whole)
 
-    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Runs inside the optimizer's step, so a step that a GradScaler leaves out is not seen."""
-        if self.step is not None:
-            self.step.finish(was_scaled=getattr(optimizer, "grad_scale", None) is not None)
+        step = self.steps.get(optimizer)
+        if step is not None and not step.columns:
+            step.finish(was_scaled=getattr(optimizer, "grad_scale", None) is not None)
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         self.remove_activation_hooks()
-        step, self.step = self.step, None
-        if step is not None and step.columns:
-            self.report(trainer, pl_module, trainer.global_step - 1, step.layers(self.dead))
+        steps, self.steps = self.steps, {}
+        measured = [steps[one] for one in trainer.optimizers if one in steps and steps[one].columns]
+        layers = [layer for step in measured for layer in step.layers()]
+        if layers:
+            layers += dead_layers(self.dead)
+            self.report(trainer, pl_module, steps_done(trainer) - 1, layers)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.remove_activation_hooks()
         for hook in self.optimizer_hooks:
             hook.remove()
         self.optimizer_hooks = []
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         self.on_train_end(trainer, pl_module)
 
     def remove_activation_hooks(self) -> None:
@@ -176,7 +184,7 @@ class GradientCheck(pl.Callback):
         self.activation_hooks = []
 
     def report(
-        self, trainer: pl.Trainer, pl_module: Any, step: int, layers: Sequence[Layer]
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, step: int, layers: Sequence[Layer]
     ) -> None:
         """Writes a measurement to gradients.csv and the loggers, and says what is wrong."""
         for line in self.verdicts(layers):
@@ -217,36 +225,9 @@ class GradientCheck(pl.Callback):
         return lines
 
 
-class StepNorms:
-    """Norms around one optimizer step; holds a copy of the weights until the step is done."""
-
-    def __init__(self, model: nn.Module) -> None:
-        named = [(name, p) for name, p in model.named_parameters() if p.grad is not None]
-        self.names = [name.rpartition(".")[0] for name, _ in named]
-        self.parameters = [p for _, p in named]
-        self.weights = [p.detach().clone() for p in self.parameters]
-        self.before = norms([p.grad for p in self.parameters])
-        self.columns: list[Tensor] = []
-
-    @torch.no_grad()
-    def finish(self, was_scaled: bool) -> None:
-        """Called after the step. A fused optimizer unscales in it, and then nothing was clipped."""
-        after = norms([p.grad for p in self.parameters])
-        changes = [p - weight for p, weight in zip(self.parameters, self.weights, strict=True)]
-        before = after if was_scaled else self.before
-        self.columns = [before, after, norms(changes), norms(self.weights)]
-
-    def layers(self, dead: dict[str, Tensor]) -> list[Layer]:
-        """All that was measured, copied from the device at once; the whole model comes first."""
-        flat = torch.cat([*self.columns, *(share.float().view(1) for share in dead.values())]).cpu()
-        table, shares = flat[: 4 * len(self.names)].view(4, -1), flat[4 * len(self.names) :]
-        layers = []
-        for layer in [WHOLE, *dict.fromkeys(self.names)]:
-            members = [layer in (WHOLE, name) for name in self.names]
-            gradient, clipped, change, size = table[:, members].norm(dim=1).tolist()
-            layers.append(Layer(layer, gradient, clipped, change / size if size else math.nan))
-        dead_layers = zip(dead, shares.tolist(), strict=True)
-        return layers + [Layer(name, dead_share=share) for name, share in dead_layers]
+def is_trained(module: nn.Module) -> bool:
+    """Whether any of its weights is; a frozen teacher is not."""
+    return any(p.requires_grad for p in module.parameters())
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -258,34 +239,13 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def run_uncompiled(model: nn.Module, inputs: Any) -> None:
+def run_uncompiled(module: Any, batch: Any) -> None:
     """One forward pass for the hooks' sake; random state and buffers stay as they are."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     with isolate_rng(), torch.compiler.set_stance("force_eager"):
-        _ = model(*values_of(inputs))
+        module.compute_loss(batch)
     for buffer, value in buffers:
         buffer.copy_(value)
-
-
-def norms(tensors: list[Any]) -> Tensor:
-    """L2 norm of each, float32 [P]."""
-    # half precision is summed in float32; what is wider cannot be narrowed before the sum
-    is_wide = any(x.dtype == torch.float64 or x.is_complex() for x in tensors)
-    found = torch._foreach_norm(tensors, 2, dtype=None if is_wide else torch.float32)
-    return torch.stack([norm.float() for norm in found])
-
-
-def dead_units_hook(dead: dict[str, Tensor], name: str) -> Callable[[Any, Any, Tensor], None]:
-    """Notes the share of units that are 0 for all samples and positions of the output."""
-
-    def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        size = output.detach().abs()
-        axes = (1, 2) if size.ndim == 3 else (1,)  # of three, units may be [N,C,L] or [N,L,D]
-        others = [[d for d in range(size.ndim) if d != axis] for axis in axes]
-        shares = [(size.amax(dims) < 1e-6).float().mean() for dims in others]
-        dead[name] = torch.stack(shares).max()
-
-    return hook
 
 
 def drop_rows_from(path: Path, step: int) -> None:

@@ -4,13 +4,14 @@ import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 
+from callbacks.module_contract import NamesMetrics, main_metric
 from callbacks.run_contract import Run
 
 SPLITS = ("train/", "val/")
+MAX_CURVES = 12  # of a module that does not say what is monitored
 
 
 class LearningCurves(pl.Callback):
@@ -24,26 +25,35 @@ class LearningCurves(pl.Callback):
     def __init__(self, run: Run, enabled: bool = True) -> None:
         self.folder = run.folder
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self.folder is not None:
             metrics = self.folder / "metrics.csv"
             if metrics.is_file():
-                names = ["loss"]  # a module of one's own may log nothing else
-                if task := getattr(pl_module, "task", None):
-                    names.append(task.main_metric)
-                monitored = getattr(pl_module, "monitored", ())
-                names += ["lr", *(name.partition("/")[2] for name in monitored)]
+                names = None
+                if isinstance(pl_module, NamesMetrics):
+                    monitored = (name.partition("/")[2] for name in pl_module.monitored)
+                    names = ["loss", main_metric(trainer, pl_module), "lr", *monitored]
                 draw_learning_curves(metrics, self.folder / "learning_curves.png", names)
 
 
-def draw_learning_curves(metrics: Path, path: Path, names: Sequence[str]) -> None:
-    """Loss, main metric, learning rate and what else is monitored, such as val/f1, by epoch."""
+def draw_learning_curves(metrics: Path, path: Path, names: Sequence[str] | None = None) -> None:
+    """Loss, main metric, learning rate and what else is monitored, such as val/f1, by epoch.
+
+    Args:
+        names: Without val/ and train/; None where they are not known: then all that was logged is
+            drawn.
+    """
     import matplotlib.figure
     from matplotlib.ticker import MaxNLocator
 
     with metrics.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    if names is None:
+        logged = [n for row in rows[:1] for n in row if n.startswith(SPLITS) or n == "lr"]
+        names = [n.partition("/")[2] or n for n in logged][:MAX_CURVES]
     names = list(dict.fromkeys(names))
+    if not names:
+        return
     num_rows = math.ceil(len(names) / 3)
     figure = matplotlib.figure.Figure(figsize=(12, 3.6 * num_rows), layout="constrained")
     for index, name in enumerate(names):

@@ -22,6 +22,7 @@ from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
+from callbacks.module_contract import ComputesLoss, TunesRate, name_of
 from callbacks.run_contract import Run
 
 MIN_POINTS = 10  # a curve with fewer finite losses says nothing
@@ -59,12 +60,15 @@ class LRFinder(pl.Callback):
             raise ValueError(f"--lr_finder needs min_lr {min_lr} < max_lr {max_lr}")
         self.lrs = np.geomspace(min_lr, max_lr, num_steps)
         self.min_batches = min_batches
-        self.smoothing = smoothing
-        self.divergence_factor = divergence_factor
+        self.smoothing, self.divergence_factor = smoothing, divergence_factor
         self.lr: float | None = None
         self.folder = run.folder
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not isinstance(pl_module, TunesRate):
+            lacks = "set_base_lr" if isinstance(pl_module, ComputesLoss) else "compute_loss"
+            trainer.print(f"lr finder: no sweep, {name_of(pl_module)} has no {lacks}")
+            return
         if not pl_module.lr_is_auto:
             return
         start, reason = time.perf_counter(), self.why_not(trainer)
@@ -84,16 +88,20 @@ class LRFinder(pl.Callback):
         return {"lr": self.lr}
 
     def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # before optimizer and schedule are built; their own state, restored later, wins
         self.lr = checkpoint.get("callbacks", {}).get(self.state_key, {}).get("lr")
-        if pl_module.lr_is_auto and self.lr is not None:
+        if isinstance(pl_module, TunesRate) and pl_module.lr_is_auto and self.lr is not None:
             pl_module.set_base_lr(self.lr)
 
     def why_not(self, trainer: pl.Trainer) -> str | None:
         """The reason not to sweep, the same on every rank; None where nothing stands against it."""
-        loader = trainer.train_dataloader
+        loader, module = trainer.train_dataloader, trainer.lightning_module
+        if not isinstance(module, ComputesLoss):
+            return f"no sweep, {name_of(module)} has no compute_loss"
+        if not module.automatic_optimization:
+            return f"no sweep, {name_of(module)} optimizes by itself"
         if trainer.ckpt_path is not None or trainer.global_step > 0:
             return "the rate of the resumed run"
         if trainer.fast_dev_run or trainer.overfit_batches:  # type: ignore[attr-defined]
@@ -106,7 +114,7 @@ class LRFinder(pl.Callback):
             return f"{found} training batches are fewer than --lr_finder.min_batches"
         return None
 
-    def sweep(self, trainer: pl.Trainer, pl_module: Any) -> list[float]:
+    def sweep(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> list[float]:
         """Trains one step at each rate; returns the losses up to where they explode."""
         scaler = torch.amp.GradScaler(pl_module.device.type) if trainer.scaler is not None else None
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
@@ -237,7 +245,7 @@ def sweep_step(
     """One optimizer step outside Lightning's loop; returns the loss, averaged over all ranks."""
     batch = trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
     with trainer.precision_plugin.train_step_context():
-        loss = module.training_loss(batch)
+        loss = module.compute_loss(batch)[0].mean()
     module.zero_grad()
     (loss if scaler is None else scaler.scale(loss)).backward()
     if trainer.world_size > 1:

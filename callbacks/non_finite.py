@@ -12,6 +12,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from callbacks.module_contract import SeesLosses, steps_done
+
 MAX_SKIPPED = 20  # steps that a gradient scaler may leave out in a row
 
 
@@ -42,46 +44,55 @@ class NonFinite(pl.Callback):
         self.good_step = 0
         self.peak_scale = self.last_scale = 0.0
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self.good_step = trainer.global_step
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.good_step = steps_done(trainer)
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if (batch_idx + 1) % self.every_n_steps == 0 or trainer.is_last_batch:
             self.look(trainer, pl_module)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
-            self.look(trainer, pl_module, math.isfinite(pl_module.reports["val"].scalars["loss"]))
+            loss = trainer.callback_metrics.get("val/loss")
+            self.look(trainer, pl_module, loss is None or math.isfinite(loss))
 
     def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         if trainer.state.fn == "fit":
             self.look(trainer, pl_module)
 
-    def look(self, trainer: pl.Trainer, pl_module: Any, is_fine: bool = True) -> None:
+    def look(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, is_fine: bool = True
+    ) -> None:
         """Ends training on all ranks if any of them has a value that is not finite.
 
         Raises:
             NonFiniteError: With the steps between which it happened and what to try.
         """
-        weights = [p.detach() for p in pl_module.model.parameters() if p.is_floating_point()]
+        weights = [p.detach() for p in pl_module.parameters() if holds_fractions(p)]
         is_fine = is_fine and are_finite(weights)
         reason = "a loss, a gradient or a weight became NaN or infinite"
         if trainer.scaler is None:
-            is_fine = is_fine and pl_module.train_outcomes.losses_are_finite()
+            if isinstance(pl_module, SeesLosses):
+                is_fine = is_fine and pl_module.losses_are_finite()
         elif self.skips_too_often(trainer.scaler.get_scale()):
             is_fine, reason = False, f"the gradient scaler left out {MAX_SKIPPED} steps in a row"
         if trainer.strategy.reduce_boolean_decision(not is_fine, all=False):
             raise NonFiniteError(
                 f"{reason} in epoch {trainer.current_epoch}, between steps {self.good_step} and "
-                f"{trainer.global_step}; checkpoints written before are kept. Try a lower "
+                f"{steps_done(trainer)}; checkpoints written before are kept. Try a lower "
                 f"--optimizer.lr or --gradient_clip_val 1.0{safer_precision(trainer.precision)}",
-                (self.good_step, trainer.global_step),
+                (self.good_step, steps_done(trainer)),
             )
-        self.good_step = trainer.global_step
+        self.good_step = steps_done(trainer)
 
     def skips_too_often(self, scale: float) -> bool:
         """Whether the loss scale has only been halved for too long; single skips are normal."""
@@ -100,7 +111,14 @@ def safer_precision(precision: str) -> str:
     return f", or --precision {others} instead of {precision}"
 
 
+def holds_fractions(tensor: Tensor) -> bool:
+    """Whether a value of it can be infinite; some quantized weights are integers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def are_finite(tensors: list[Tensor]) -> bool:
     """One value is read from the device: the largest magnitude, which a NaN also spoils."""
-    largest = torch.stack(torch._foreach_norm(tensors, math.inf))
+    if not tensors:
+        return True
+    largest = torch.stack(list(torch._foreach_norm(tensors, math.inf)))
     return bool(torch.isfinite(largest).all())

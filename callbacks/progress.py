@@ -7,7 +7,7 @@ never makes the device wait.
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
@@ -15,17 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from torch import Tensor
 
-from tasks.base import Task
+from callbacks.module_contract import NamesMetrics, loss_in, main_metric
 
 REDRAW_SECONDS = 0.2
-
-
-@runtime_checkable
-class Monitored(Protocol):
-    """A module that knows which of its metrics decide something; those are shown."""
-
-    task: Task
-    monitored: list[str]
+MAX_OTHERS = 8  # of a module that does not say which of its figures decide something
 
 
 class EpochProgress(ProgressBar):
@@ -59,20 +52,24 @@ class EpochProgress(ProgressBar):
         self.epoch_started, self.is_validated = time.perf_counter(), False
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         text = f"epoch {trainer.current_epoch + 1}"
-        self._draw(text, batch_idx + 1, trainer.num_training_batches, outputs and outputs["loss"])
+        self._draw(text, batch_idx + 1, trainer.num_training_batches, loss_in(outputs))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         seconds = time.perf_counter() - self.epoch_started
         values = trainer.callback_metrics.items()  # those of the last validation stay in it
         stale = () if self.is_validated else ("val/",)
         metrics = {name: float(value) for name, value in values if not name.startswith(stale)}
-        shown = ["loss"]
-        monitored: list[str] = []
-        if isinstance(pl_module, Monitored):
-            shown, monitored = ["loss", pl_module.task.main_metric], pl_module.monitored
+        shown, monitored = ["loss"], sorted(metrics)[:MAX_OTHERS]
+        if isinstance(pl_module, NamesMetrics):
+            shown, monitored = ["loss", main_metric(trainer, pl_module)], pl_module.monitored
         names = [f"{split}/{name}" for split in ("train", "val") for name in shown]
         names += [*monitored, "lr"]
         self.print(
@@ -85,7 +82,13 @@ class EpochProgress(ProgressBar):
     # ---- evaluation --------------------------------------------------------------------
 
     def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+        *_: Any,
     ) -> None:
         self._draw("validating", index + 1, trainer.num_val_batches[0])
 
@@ -96,7 +99,13 @@ class EpochProgress(ProgressBar):
         self._start(trainer.num_test_batches[0])
 
     def on_test_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+        *_: Any,
     ) -> None:
         self._draw("testing", index + 1, trainer.num_test_batches[0])
 

@@ -2,12 +2,12 @@
 
 import importlib
 import json
-from typing import Any
 
 import pytorch_lightning as pl
 from rich.console import Console
 from rich.table import Table
 
+from callbacks.module_contract import Reports, name_of
 from callbacks.run_contract import Run
 from tasks.base import Task
 from tasks.outcomes import Report
@@ -30,8 +30,11 @@ class TestReport(pl.Callback):
     def __init__(self, run: Run, enabled: bool = True) -> None:
         self.folder = run.folder
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
+            return
+        if not isinstance(pl_module, Reports):
+            self.show_logged(trainer, name_of(pl_module))
             return
         report, task = pl_module.reports["test"], pl_module.task
         print_report(report, task)
@@ -41,6 +44,15 @@ class TestReport(pl.Callback):
             if task.name in PICTURES:
                 drawing = importlib.import_module(PICTURES[task.name])
                 drawing.draw_test(report, **task.values, folder=self.folder)
+
+    def show_logged(self, trainer: pl.Trainer, module: str) -> None:
+        """What a module of another kind has logged of its test."""
+        found = {n: float(v) for n, v in trainer.callback_metrics.items() if n.startswith("test")}
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+        print(f"test report: {module} has no reports; it logged {shown or 'nothing of a test'}")
+        if self.folder is not None:
+            path = self.folder / "test.json"
+            path.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 def print_report(report: Report, task: Task) -> None:

@@ -12,6 +12,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from callbacks.module_contract import Deployable, name_of
+
 
 class Unfreeze(Callback):
     """Freezes all but the last layer until an epoch.
@@ -26,18 +28,20 @@ class Unfreeze(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Freezes only now: DDP must have seen every parameter, or never averages its gradient."""
-        if trainer.current_epoch < self.epoch:
+        if not isinstance(pl_module, Deployable):
+            trainer.print(f"unfreeze: nothing is frozen, {name_of(pl_module)} has no deployed")
+        elif trainer.current_epoch < self.epoch:
             wrapped = trainer.strategy.model
             if isinstance(wrapped, DistributedDataParallel) and not wrapped.find_unused_parameters:
                 raise ValueError(
                     "--unfreeze.epoch: frozen layers get no gradient, which several processes "
                     "accept only with --strategy ddp_find_unused_parameters_true"
                 )
-            set_frozen(pl_module, True)
+            set_frozen(pl_module.deployed, True)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.current_epoch == self.epoch:
-            set_frozen(pl_module, False)
+        if isinstance(pl_module, Deployable) and trainer.current_epoch == self.epoch:
+            set_frozen(pl_module.deployed, False)
 
 
 def set_frozen(module: nn.Module, frozen: bool) -> None:

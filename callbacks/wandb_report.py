@@ -16,6 +16,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
+from callbacks.module_contract import Deployable, Reports, name_of
 from callbacks.run_contract import Run
 from tasks.base import Task
 
@@ -52,20 +53,23 @@ class WandbReport(pl.Callback):
         self.folder = run.folder
         self.run: Any = None
 
-    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         if loggers and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.run = loggers[0].experiment
-        self.uploads_bundle = self.wants_bundle(pl_module.description["files"])
+        if isinstance(pl_module, Deployable):
+            self.uploads_bundle = self.wants_bundle(pl_module.description["files"])
 
     def wants_bundle(self, files: Mapping[str, str] | None) -> bool:
         """Whether the bundle is uploaded, which brings these files made of the training data."""
         return self.log_bundle == "on" or (self.log_bundle == "auto" and not files)
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What will leave the machine is said while it can still be changed."""
         if self.run is None:
             return
+        if not isinstance(pl_module, Reports):
+            trainer.print(f"W&B gets no tables, {name_of(pl_module)} has no reports")
         if self.uploads_bundle:
             trainer.print("W&B gets the exported bundle (--wandb.log_bundle off keeps it here)")
         elif self.log_bundle == "auto":
@@ -75,9 +79,17 @@ class WandbReport(pl.Callback):
             )
 
     def on_test_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+        *_: Any,
     ) -> None:
         if self.run is None or len(self.rows) >= MAX_TABLE_ROWS:
+            return
+        if not isinstance(pl_module, Reports) or not isinstance(outputs, Mapping):
             return
         self.rows += self.prediction_rows(outputs, batch[0], pl_module.task)
 
@@ -102,23 +114,26 @@ class WandbReport(pl.Callback):
                 row.append(wandb.Image(picture.squeeze()) if picture is not None else None)
         return rows
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.run is None:
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.run is None or not isinstance(pl_module, Reports):
             return
         import wandb
 
         task, outcomes = pl_module.task, pl_module.reports["test"].outcomes
-        columns = [*task.prediction_columns, *(["sample"] if self.log_samples else [])]
+        columns: list[str | int] = list(task.prediction_columns)
+        columns += ["sample"] if self.log_samples else []
         tables = {"predictions": wandb.Table(columns=columns, data=self.rows[:MAX_TABLE_ROWS])}
         for name, table in task.tables(outcomes).items():
-            tables[name] = wandb.Table(columns=table.columns, data=table.rows)
+            tables[name] = wandb.Table(columns=[*table.columns], data=table.rows)
         self.run.log({f"test/{name}": table for name, table in tables.items()})
         for name in tables:
             picture = self.folder / f"{name}.png" if self.folder else None
             if picture is not None and picture.is_file():
                 self.run.log({f"test/{name}_picture": wandb.Image(str(picture))})
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         code = exception.code if isinstance(exception, SystemExit) else 1
         if self.run is not None and code != 1:  # asked to stop; the run can be gone on with
             self.run.mark_preempting()

@@ -14,12 +14,12 @@ import torch
 from cli.adaptations import needless
 from cli.chosen_classes import own_callbacks
 from cli.flags import all_flags
+from cli.own_module import build_module
 from cli.parsing import Configuration, to_primitive
 from cli.problems import bad_arguments
 from cli.provenance import provenance
 from datamodules import DATAMODULES
 from datamodules.contract import described, has, part
-from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import deploy, network_class, resolve, resolve_class
 from lightning_modules.description import describe
 from lightning_modules.losses import build_loss
@@ -50,8 +50,10 @@ def build_data(configuration: Configuration) -> Any:
     return data
 
 
-def build_model(configuration: Configuration, data: Any) -> Classifier:
-    """The network for this data, inside the module that trains it."""
+def build_model(
+    configuration: Configuration, data: Any
+) -> tuple[pl.LightningModule, dict[str, Any]]:
+    """The network for this data, inside the module that trains it; and what describes both."""
     arguments = dict(configuration["model"])
     name = arguments.pop("name")
     activation_checkpointing = arguments.pop("checkpoint_activations")
@@ -73,7 +75,8 @@ def build_model(configuration: Configuration, data: Any) -> Classifier:
     loss = configuration["loss"] | {"allow_external_code": external}
     with bad_arguments():
         criterion = build_loss(part(data, "task").num_outputs, data.train_targets, **loss)
-        return Classifier(model, criterion, description, **settings)
+        provided = {"model": model, "criterion": criterion, "description": description}
+        return build_module(configuration, provided | settings), description
 
 
 def build_callbacks(

@@ -11,10 +11,12 @@ from torch import nn
 
 from cli.catalogue import catalogue, choices
 from cli.flags import NAMED_GROUPS, all_flags
+from cli.own_module import PROVIDED, module_class
 from cli.parsing import ClassGroup, build_parser, known_types
 from cli.problems import did_you_mean
 from cli.settings import Setting, last_value, texts_of
 from datamodules import DATAMODULES
+from lightning_modules import MODULES
 from lightning_modules.deployed import network_class, resolve_class
 from lightning_modules.losses import FROM_DATA, LOSSES, loss_callable, positional
 from lightning_modules.network_signature import NAMES, names_from_data, signature_of
@@ -22,13 +24,24 @@ from lightning_modules.networks import NETWORKS
 from lightning_modules.optimizers import build_optimizer
 from lightning_modules.schedules import Schedule
 
-DEFAULTS = {"model": "small_cnn", "data": "digits", "loss": "cross_entropy"}
+DEFAULTS = {
+    "model": "small_cnn",
+    "data": "digits",
+    "loss": "cross_entropy",
+    "module": "classifier",
+}
 CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where a word begins
-TABLES: dict[str, dict[str, str]] = {"model": NETWORKS, "data": DATAMODULES, "loss": LOSSES}
+TABLES: dict[str, dict[str, str]] = {
+    "model": NETWORKS,
+    "data": DATAMODULES,
+    "loss": LOSSES,
+    "module": MODULES,
+}
 FIND: dict[str, Callable[[str, bool], Callable[..., Any]]] = {
     "model": network_class,
     "data": lambda name, external: resolve_class(DATAMODULES.get(name, name), external),
     "loss": loss_callable,
+    "module": module_class,
 }
 
 
@@ -135,6 +148,8 @@ def class_groups(
             skip, others = network_flags(chosen, determined, settings, name)
         if key == "loss":
             skip = FROM_DATA if isinstance(chosen, type) else positional(chosen)
+        if key == "module":
+            skip = PROVIDED
         groups.append(ClassGroup(key, title, chosen, skip, tuple(TABLES[key]), others))
     groups += [
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),

@@ -16,7 +16,7 @@ Precision = Literal[
 ]
 MatmulPrecision = Literal["highest", "high", "medium"]
 CheckData = Literal["fast", "full", "off", False]  # YAML reads an unquoted off as False
-NAMED_GROUPS = ("model", "data", "optimizer", "schedule", "loss")  # chosen by name
+NAMED_GROUPS = ("model", "data", "optimizer", "schedule", "loss", "module")  # chosen by name
 Seed = Annotated[int, "0 <= x <= 4294967295"]
 Positive = Annotated[int, ">= 1"]
 NotNegative = Annotated[int, ">= 0"]

@@ -51,8 +51,8 @@ def tested_line(
     description = read_checkpoint(path)["description"]
     score = description["scores"].get(monitor)
     place = f"epoch {description['epoch'] + 1}, step {description['global_step']}"
-    found = f"{monitor} {score:.4f}" if score is not None else f"without {monitor}"
-    return f"{what}{path.name}, {place}, {found}"
+    found = f", {monitor} {score:.4f}" if score is not None else f", without {monitor}"
+    return f"{what}{path.name}, {place}{found if monitor else ''}"
 
 
 def start_line(configuration: dict[str, Any], model: Any, trainer: Any) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 import pytorch_lightning as pl
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.finite_differences import no_gradient_on_ranks, without_gradient
+from callbacks.module_contract import ComputesLoss
 from callbacks.replay import Replay, Reproduced
 from cli.building import CallbackTable, build_callbacks, build_model
 from cli.parsing import Configuration
@@ -24,8 +26,6 @@ from cli.run import Run
 from cli.stop_signals import shortest
 from cli.trainer import build_trainer
 from lightning_modules.checkpoint import read_checkpoint
-from lightning_modules.finite_differences import no_gradient_on_ranks, without_gradient
-from lightning_modules.first_non_finite import find_first_non_finite
 
 PROJECT = Path(__file__).resolve().parents[1]
 RANK_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -45,8 +45,8 @@ def explained(
         yield
     except RuntimeError as error:
         if "find_unused_parameters=True" in str(error):  # DDP's own, which names none
-            model: Any = trainer.lightning_module.model
-            raise ValueError(no_gradient_on_ranks(without_gradient(model))) from None
+            silent = without_gradient(trainer.lightning_module)
+            raise ValueError(no_gradient_on_ranks(silent)) from None
         steps: tuple[int, int] | None = getattr(error, "between_steps", None)
         if steps is None:
             raise
@@ -54,7 +54,8 @@ def explained(
         if not is_rank_zero():
             # any other code would make Lightning kill rank 0, which explains it
             raise SystemExit(0) from None
-        repeat(steps, trainer, configuration, table, run)
+        if isinstance(trainer.lightning_module, ComputesLoss):  # else no step can be looked into
+            repeat(steps, trainer, configuration, table, run)
         raise
 
 
@@ -75,7 +76,7 @@ def repeat(
     print(f"not finite: repeat it with:\n  python train.py {shlex.join(words)}", flush=True)
     if trainer.world_size == 1:
         data = trainer.datamodule
-        model = build_model(configuration, data)
+        model, _ = build_model(configuration, data)
         run_replay(configuration | {"replay": str(path)}, model, data, table, run)
     elif trainer.num_nodes > 1 or trainer.strategy.launcher is None:
         print("not repeated at once: what started these ranks has to start them again")
@@ -94,7 +95,7 @@ def run_replay(
     steps: Mapping[str, int] | None = read_checkpoint(path).get("replay")
     if steps is None:
         raise ValueError(f"--replay {path}: not a replay file (those are named replay-step-N.ckpt)")
-    replay = Replay(find_first_non_finite, **steps)
+    replay = Replay(**steps)
     mathematics = {key: table[key] for key in ("unfreeze", "ema") if key in table}
     chosen = build_callbacks(configuration, mathematics, run) | {"replay": replay}
     trainer = build_trainer(configuration | {"max_time": None}, chosen.values(), None)

@@ -12,6 +12,7 @@ from typing import Any
 from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from callbacks.exact_resume import KEY
 from cli.resumed_rate import resumed_rate
@@ -40,7 +41,7 @@ LENGTHS = ("max_epochs", "max_steps")
 LENGTHLESS = ("constant", "plateau")  # schedules that do not depend on the length of training
 BATCHES = ("data.batch_size", "data.batch_tokens", "accumulate_grad_batches")
 SMALL_JUMP = 0.01  # share of the rate; a step changes it by less
-UNCHANGEABLE = ("model.name", "data.name", "optimizer.name")
+UNCHANGEABLE = ("model.name", "data.name", "optimizer.name", "module.name")
 Changed = Mapping[str, tuple[Any, Any]]  # setting -> before and now
 
 
@@ -70,18 +71,23 @@ def missing_data(given: Sequence[Setting], stored: Mapping[str, Any]) -> list[st
 
 
 def check_same_model(
-    path: str, checkpoint: Mapping[str, Any], model: Any, allow_changes: bool
+    path: str,
+    checkpoint: Mapping[str, Any],
+    model: nn.Module,
+    description: Mapping[str, Any],
+    allow_changes: bool,
 ) -> None:
     """Refuses a checkpoint of another network, other classes or weights than this run's, or that
     learned from inputs that were made in another way.
 
     Args:
+        description: Of this run.
         allow_changes: Training may go on with other inputs.
 
     Raises:
         ValueError: What differs.
     """
-    stored, description = checkpoint["description"], model.description
+    stored = checkpoint["description"]
     facts = [(d["network"], *task_of(d)) for d in (stored, description)]
     for name, before, now in zip(("network", "task", "targets"), *facts, strict=True):
         if before != now:

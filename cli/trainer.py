@@ -17,6 +17,7 @@ from pytorch_lightning.profilers import (
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume, TimeLimit
+from callbacks.logged_sums import LoggedSums
 from callbacks.metrics_csv import MetricsCsv
 from callbacks.progress import EpochProgress
 from callbacks.shared_samples import SharedSamples
@@ -55,6 +56,7 @@ def build_trainer(
         *said,
         SharedSamples(),  # refuses loaders before any of their batches is used
         ExactResume(metrics),  # puts back what the others start from
+        LoggedSums(),  # the same for what a module logs by itself
         TimeLimit(arguments.pop("max_time")),
         EndOfTraining(),  # after what limits the time, before what writes checkpoints
         *steps,

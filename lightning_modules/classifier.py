@@ -7,18 +7,18 @@ N batch, K outputs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
 from lightning_modules.activation_checkpointing import checkpoint_activations
-from lightning_modules.batch import Batch, Inputs, tensors_of
+from lightning_modules.batch import Batch, tensors_of
 from lightning_modules.losses import OUTCOMES
 from lightning_modules.optimizers import FALLBACK_LR, build_optimizer, can_fuse
 from lightning_modules.outcome_buffer import OutcomeBuffer
-from lightning_modules.run_length import steps_left
+from lightning_modules.run_length import loss_scale, steps_left
 from lightning_modules.schedules import Schedule
 from tasks.base import Task, build_task
 from tasks.outcomes import Report, better_direction, check_name, monitored_names, report
@@ -75,52 +75,47 @@ class Classifier(pl.LightningModule):
 
     # ---- steps -------------------------------------------------------------------------
 
-    def logits(self, inputs: Inputs) -> Tensor:
-        """Raw inputs of the batch contract -> float [N,K]."""
-        return self.model(*tensors_of(inputs))
+    @property
+    def deployed(self) -> nn.Module:
+        """What is exported: raw inputs -> logits [N,K]."""
+        return self.model
 
-    def training_loss(self, batch: Batch) -> Tensor:
-        """Mean loss of a batch; counts and logs nothing."""
+    def compute_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The one place where network, loss and outcomes meet, for all that needs a loss.
+
+        Changes nothing; to be overridden for other or further losses.
+
+        Returns:
+            The loss of each sample, float [N] with a gradient, which is averaged and minimised; and
+            what is kept of each, without one: a row's columns [N], of which "loss" is what is
+            logged, and "scores", float32 [N,K].
+        """
         inputs, targets = batch
-        return self.criterion(self.logits(inputs), targets).mean()
+        logits = self.model(*tensors_of(inputs))
+        losses = self.criterion(logits, targets)
+        outcomes = OUTCOMES[self.task.name](logits.detach(), targets, losses.detach())
+        return losses, outcomes
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        _, losses = self._observe(batch, self.train_outcomes)
-        return losses.sum() * self._loss_scale(batch_idx, len(losses))
+    def observe(self, batch: Batch, kept: OutcomeBuffer) -> tuple[Tensor, dict[str, Tensor]]:
+        """`compute_loss`, whose outcomes are kept for the figures of the epoch."""
+        losses, outcomes = self.compute_loss(batch)
+        kept.add(outcomes)
+        return losses, outcomes
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        losses, _ = self.observe(batch, self.train_outcomes)
+        return losses.sum() * loss_scale(self.trainer, batch_idx, len(losses))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._observe(batch, self.val_outcomes)
+        self.observe(batch, self.val_outcomes)
 
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns the task's outcomes by name, [N] each, for callbacks that show predictions."""
-        return self._observe(batch, self.test_outcomes)[0]
+        return self.observe(batch, self.test_outcomes)[1]
 
-    def _observe(self, batch: Batch, buffer: OutcomeBuffer) -> tuple[dict[str, Tensor], Tensor]:
-        """Keeps a batch's outcomes; returns them by name, and losses, float32 [N]."""
-        inputs, targets = batch
-        logits = self.logits(inputs)
-        losses = self.criterion(logits, targets)
-        outcomes = OUTCOMES[self.task.name](logits.detach(), targets, losses.detach())
-        buffer.add(outcomes)
-        return outcomes, losses
-
-    def _loss_scale(self, batch_idx: int, num_samples: int) -> float:
-        """What to multiply a sum of losses with, so that an optimizer step sees their mean.
-
-        Lightning divides by the accumulation count and DDP by the number of ranks, whatever the
-        true size of a batch or of an epoch's last window is; this undoes both and divides by the
-        true number of samples in the window.
-        """
-        window = self.trainer.accumulate_grad_batches
-        loader: Any = self.trainer.train_dataloader
-        samples_in: Callable[[int, int], int] | None = getattr(
-            loader.batch_sampler, "samples_in", None
-        )
-        if samples_in is None:  # a loader from elsewhere: the plain mean of this batch
-            return 1 / num_samples
-        first = batch_idx // window * window
-        last = min(first + window, int(self.trainer.num_training_batches))
-        return self.trainer.world_size * window / samples_in(first, last)
+    def losses_are_finite(self) -> bool:
+        """Whether all of this epoch are, on this rank; reads one value from the device."""
+        return self.train_outcomes.losses_are_finite()
 
     # ---- epoch ends --------------------------------------------------------------------
 
@@ -266,11 +261,6 @@ class Classifier(pl.LightningModule):
         self.base_lr = lr
         for schedule in self._schedules():
             schedule.set_base_lr(lr)
-
-    def rate_falls(self) -> bool:
-        """Whether a schedule may yet lower the rate; of a fork's own it is taken to do so."""
-        found = (config.scheduler for config in self.trainer.lr_scheduler_configs)
-        return any(not isinstance(s, Schedule) or s.still_falls for s in found)
 
     def _schedules(self) -> list[Schedule]:
         configs = self.trainer.lr_scheduler_configs

@@ -7,30 +7,48 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from lightning_modules.batch import Batch, tensors_of
+from lightning_modules.batch import Batch, first_samples, tensors_of
+from lightning_modules.broadcasts import BroadcastError, no_broadcasts
+from lightning_modules.losses import SampleLoss, check_losses
 from tasks.base import Task
 
 INSTALLED = "site-packages"
+OURS = ("first_batch.py", "classifier.py", "deployed.py", "losses.py", "broadcasts.py")
+CONTRACT = "compute_loss(batch) -> (losses [N], outcomes {name: [N,...], without gradient})"
 
 
-class Trainable(Protocol):
-    """What is tried."""
+@runtime_checkable
+class HasNetwork(Protocol):
+    """A module whose network is tried."""
 
-    model: nn.Module  # deployable: raw inputs -> logits [N,K]
-    criterion: nn.Module  # logits and targets -> the loss of each sample [N]
     description: dict[str, Any]
     task: Task
 
+    @property
+    def deployed(self) -> nn.Module:
+        """Raw inputs -> logits [N,K]."""
+        ...
 
-def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> None:
+
+@runtime_checkable
+class HasLoss(Protocol):
+    """A module whose loss is tried."""
+
+    def compute_loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]: ...
+
+
+def check_first_batch(module: pl.LightningModule, batch: Batch, strategy: Strategy) -> None:
     """Runs a batch forward in training and in evaluation; nothing of the module changes.
+
+    A module of the user's own is tried as far as it has a network and a loss to try.
 
     Args:
         batch: Raw inputs and targets as the task has them.
@@ -38,23 +56,33 @@ def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> No
 
     Raises:
         ValueError: The network has nothing to train or cannot take the batch, a target is not one
-            of the task, the answer is not logits [N,K], or the loss cannot take these, or gives
-            something else than the loss of each sample.
+            of the task, the answer is not logits [N,K], or the loss cannot take these, pairs
+            samples with each other or gives something else than the loss of each sample.
     """
+    is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
+    device = (
+        strategy.root_device if is_whole else torch.device("cpu")
+    )  # a part may be all that fits
+    if isinstance(module, HasNetwork):
+        check_network(module, batch, device)
+    if isinstance(module, HasLoss):
+        check_loss(module.to(device), batch, device)
+
+
+# ---- the network --------------------------------------------------------------------------
+
+
+def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> None:
     name = module.description["network"]["name"]
-    if not any(parameter.requires_grad for parameter in module.model.parameters()):
+    if not any(parameter.requires_grad for parameter in module.deployed.parameters()):
         raise ValueError(
             f"network {name} has no parameter to train: all are without gradient (requires_grad), "
             "or there are none; --unfreeze.enabled true holds layers back for a time"
         )
     if bad := module.task.bad_target(batch[1].numpy(force=True)):
         raise ValueError(f"example_batch(): {bad}")
-    is_whole = isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
-    device = (
-        strategy.root_device if is_whole else torch.device("cpu")
-    )  # a part may be all that fits
-    inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1].to(device)
-    model = module.model.to(device)
+    inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1]
+    model = module.deployed.to(device)
     expected = [len(targets), module.task.num_outputs]
     for training in (True, False):
         if training and len(targets) < 2:  # BatchNorm has no statistics of one sample
@@ -68,26 +96,6 @@ def check_first_batch(module: Trainable, batch: Batch, strategy: Strategy) -> No
                 f"{described(logits)} to {went_in}; expected logits [N,K], one floating-point "
                 f"tensor {expected}"
             )
-    with isolate_rng():
-        check_loss(module.criterion.to(device), logits.clone(), targets)
-
-
-def check_loss(criterion: nn.Module, logits: Tensor, targets: Tensor) -> None:
-    """Computes the loss of each sample and looks whether it leads back to the logits.
-
-    Raises:
-        ValueError: It does not.
-    """
-    try:
-        losses = criterion(logits.requires_grad_(), targets)
-    except Exception as error:
-        went_in = f"logits {described(logits)} and targets {described(targets)}"
-        explain(error, f"loss {criterion.name}", went_in)
-    if not losses.requires_grad:
-        raise ValueError(
-            f"loss {criterion.name} has no gradient: compute it from the logits by operations of "
-            "torch, without detach(), argmax() or item()"
-        )
 
 
 def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str]:
@@ -104,6 +112,81 @@ def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, s
         hook.remove()
 
 
+# ---- the loss -----------------------------------------------------------------------------
+
+
+def check_loss(module: Any, batch: Batch, device: torch.device) -> None:
+    """Computes the loss of each sample and looks whether it leads back to the weights.
+
+    Raises:
+        ValueError: It does not, or `compute_loss` breaks its contract.
+    """
+    outputs = module.task.num_outputs if isinstance(module, HasNetwork) else 0
+    num_samples = len(batch[1])
+    if num_samples == outputs > 2:  # or [N,1] against [K] would look like [N,1] against [N]
+        num_samples -= 1
+    batch = first_samples(batch, num_samples, device)
+    what, (inputs, targets) = f"{type(module).__name__}.compute_loss", batch
+    went_in = f"{', '.join(map(described, tensors_of(inputs)))} and targets {described(targets)}"
+    losses_used = [part for part in module.modules() if isinstance(part, SampleLoss)]
+    seen: list[tuple[str, str]] = [(what, went_in)]  # what is running, innermost last
+    hooks: list[Any] = []
+    for loss in losses_used:
+        hooks.append(
+            loss.register_forward_pre_hook(lambda one, args: seen.append(of_loss(one, args)))
+        )
+        hooks.append(loss.register_forward_hook(lambda *_: seen.pop() and None))
+    networks = [part for part in module.children() if part not in losses_used]
+    try:
+        with (
+            isolate_rng(),
+            torch.enable_grad(),
+            torch.compiler.set_stance("force_eager"),
+            unchanged_mode(module, num_samples > 1),
+            no_broadcasts(num_samples, what, networks),
+        ):
+            found = module.compute_loss(batch)
+    except BroadcastError as error:
+        raise BroadcastError(str(error).replace(what, seen[-1][0], 1)) from None
+    except Exception as error:
+        explain(error, *seen[-1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    check_answer(found, targets, what, losses_used)
+
+
+def of_loss(loss: SampleLoss, arguments: tuple[Any, ...]) -> tuple[str, str]:
+    """The name of a loss, and what went in."""
+    logits, targets = arguments
+    return f"loss {loss.name}", f"logits {described(logits)} and targets {described(targets)}"
+
+
+def check_answer(found: Any, targets: Tensor, what: str, losses_used: list[SampleLoss]) -> None:
+    """Raises ValueError unless `compute_loss` gave what its contract says."""
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
+        raise ValueError(f"{what} gives {described(found)}; expected {CONTRACT}")
+    losses, outcomes = found
+    check_losses(losses, targets, what, f"targets {list(targets.shape)}", CONTRACT)
+    for name, column in outcomes.items():
+        is_right = isinstance(column, Tensor) and column.shape[:1] == targets.shape[:1]
+        if not is_right or column.requires_grad:
+            attached = " with a gradient (detach it)" if is_right else ""
+            raise ValueError(
+                f"{what} gives the outcome {name} as {described(column)}{attached} for "
+                f"{len(targets)} samples; expected {CONTRACT}"
+            )
+    if not losses.requires_grad:
+        name = f"loss {losses_used[0].name}" if len(losses_used) == 1 else what
+        raise ValueError(
+            f"{name} has no gradient: compute it from the logits by operations of "
+            "torch, without detach(), argmax() or item()"
+        )
+
+
+# ---- words --------------------------------------------------------------------------------
+
+
 def explain(error: Exception, what: str, went_in: str) -> NoReturn:
     """Says in one message what torch refuses; a fault in the user's own code keeps its trace.
 
@@ -111,7 +194,9 @@ def explain(error: Exception, what: str, went_in: str) -> NoReturn:
         ValueError: In its place.
     """
     trace = list(traceback.extract_tb(error.__traceback__))
-    frames = trace[2:] or trace  # without this file and the input side
+    if is_ours(trace[-1].filename) and isinstance(error, ValueError):
+        raise error  # it says already what is wrong
+    frames = [frame for frame in trace if not is_ours(frame.filename)] or trace
     own = [frame for frame in frames if INSTALLED not in frame.filename] or frames
     last, is_own = own[-1], INSTALLED not in frames[-1].filename
     where = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
@@ -121,6 +206,11 @@ def explain(error: Exception, what: str, went_in: str) -> NoReturn:
         raise error
     reason = next(iter(str(error).splitlines()), type(error).__name__)
     raise ValueError(f"{text}: {reason} ({where})") from error
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file of this package, and not of the user, lies there."""
+    return Path(path).parent == Path(__file__).parent and Path(path).name in OURS
 
 
 @contextmanager
@@ -134,8 +224,9 @@ def unchanged_mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-        for buffer, value in buffers:
-            buffer.copy_(value)
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
 
 
 def described(value: Any) -> str:
@@ -143,8 +234,8 @@ def described(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, Mapping):
-        inside = (f"{name}: {described(part)}" for name, part in value.items())
-        return f"a {type(value).__name__} of {', '.join(inside)}"
+        parts = (f"{name}: {described(part)}" for name, part in value.items())
+        return f"a {type(value).__name__} of {', '.join(parts)}"
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {', '.join(map(described, value))}"
     return type(value).__name__

@@ -23,6 +23,8 @@ from tasks.single_label_outcomes import TOP_K
 LOSSES = {"cross_entropy": "lightning_modules.losses.ClassificationLoss"}
 FROM_DATA = frozenset({"num_classes", "train_targets"})
 
+CONTRACT = "f(logits [N,K], targets) -> losses [N]"
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -47,14 +49,24 @@ class SampleLoss(nn.Module):
         """
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         losses: Any = self.function(logits, targets)
-        if not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
-            found = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ValueError(
-                f"loss {self.name} gives {found} for logits {list(logits.shape)} and targets "
-                f"{list(targets.shape)}; expected the loss of each sample, {[len(targets)]} (for a "
-                "mean over the batch: reduction='none'; for too many axes: squeeze(1))"
-            )
+        given = f"logits {list(logits.shape)} and targets {list(targets.shape)}"
+        check_losses(losses, targets, f"loss {self.name}", given, CONTRACT)
         return losses
+
+
+def check_losses(losses: Any, targets: Tensor, what: str, given: str, contract: str) -> None:
+    """Refuses what is not one loss a sample.
+
+    Raises:
+        ValueError: With the shapes, and the line of the contract.
+    """
+    if not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
+        found = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(
+            f"{what} gives {found} for {given}; expected the loss of each sample, "
+            f"{[len(targets)]} (for a mean over the batch: reduction='none'; for too many axes: "
+            f"squeeze(1)), as {contract}"
+        )
 
 
 def loss_callable(name: str, allow_external_code: bool = False) -> Callable[..., Any]:

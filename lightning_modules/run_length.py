@@ -1,10 +1,12 @@
-"""How many optimizer steps a run still has, by its limits of epochs and of steps.
+"""How many optimizer steps a run still has, by its limits of epochs and of steps; and one's size.
 
 What is left against the whole is the share of the run that is done, which schedules go by: it stays
 the same when a run goes on with batches of another size, since epochs count and not their steps.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -45,3 +47,20 @@ def steps_left(trainer: pl.Trainer) -> int:
         trainer.global_step,
     )
     return int(left)
+
+
+def loss_scale(trainer: pl.Trainer, batch_idx: int, num_samples: int) -> float:
+    """What to multiply a sum of losses with, so that an optimizer step sees their mean.
+
+    Lightning divides by the accumulation count and DDP by the number of ranks, whatever the true
+    size of a batch or of an epoch's last window is; this undoes both and divides by the true number
+    of samples in the window.
+    """
+    window = trainer.accumulate_grad_batches
+    loader: Any = trainer.train_dataloader
+    samples_in: Callable[[int, int], int] | None = getattr(loader.batch_sampler, "samples_in", None)
+    if samples_in is None:  # a loader from elsewhere: the plain mean of this batch
+        return 1 / num_samples
+    first = batch_idx // window * window
+    last = min(first + window, int(trainer.num_training_batches))
+    return trainer.world_size * window / samples_in(first, last)

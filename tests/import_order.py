@@ -19,8 +19,11 @@ from pathlib import Path, PurePosixPath
 # bundle, and what callbacks share (they do not know each other) are areas of their own.
 COPIED_NAMES = ("answers.py", "bundle_files.py", "command_line.py", "runtime.py")
 COPIED = {PurePosixPath("exporters", name) for name in COPIED_NAMES}
-# what callbacks share, who do not know each other: what they see of a run, and the place in it
-CONTRACTS = {PurePosixPath("callbacks", name) for name in ("place.py", "run_contract.py")}
+# what callbacks share, who do not know each other: what they see of a run and of a module, the
+# place in training, and how gradients and losses are looked at
+CONTRACT_NAMES = ("module_contract.py", "place.py", "run_contract.py", "logged_names.py")
+CONTRACT_NAMES += ("finite_differences.py", "first_non_finite.py", "gradient_norms.py")
+CONTRACTS = {PurePosixPath("callbacks", name) for name in CONTRACT_NAMES}
 ENTRIES = ("train.py", "export.py", "predict.py")
 BELOW = {
     "tasks",

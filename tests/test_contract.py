@@ -201,7 +201,7 @@ def test_loss_falls_when_one_batch_is_overfitted(
     losses = []
     for _ in range(60):
         optimizer.zero_grad()
-        loss = classifier.training_loss(batch)
+        loss = classifier.compute_loss(batch)[0].mean()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -211,7 +211,8 @@ def test_loss_falls_when_one_batch_is_overfitted(
 def test_every_parameter_gets_a_gradient(
     classifier: Classifier, network_and_data: tuple[str, Any]
 ) -> None:
-    classifier.training_loss(network_and_data[1].example_batch()).backward()
+    batch = network_and_data[1].example_batch()
+    classifier.compute_loss(batch)[0].mean().backward()
     missing = [n for n, p in classifier.named_parameters() if p.requires_grad and p.grad is None]
     assert not missing
 
@@ -254,7 +255,7 @@ def test_default_exports_equal_the_checkpoint(
     batch = data.example_batch()
     with torch.no_grad():  # BatchNorm statistics of the data, as training leaves them
         for _ in range(20):
-            classifier.train().logits(batch[0])
+            classifier.train().compute_loss(batch)
     save(classifier, tmp_path / "a.ckpt")
     arrays = {name: x.numpy() for name, x in batch[0].items()}
     (tmp_path / "samples").mkdir()

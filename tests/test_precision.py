@@ -14,7 +14,6 @@ from cli.checks import adapt_to_cpu
 from cli.flags import Precision
 from datamodules.batch_augmentation import BatchAugmentation
 from datamodules.text_files import TextFiles
-from lightning_modules.finite_differences import check_model
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 from tests.tiny_sources import write_texts
 
@@ -59,7 +58,7 @@ def test_every_precision_trains(
     data.setup()
     model = tiny_classifier(data, network, SMALL.get(network), {"lr": "auto"}, loss=LOSS)
     run = TinyRun(tmp_path)
-    check = GradientCheck(run, check_model, every_n_steps=1)
+    check = GradientCheck(run, every_n_steps=1)
     finder = LRFinder(run, num_steps=10, min_batches=1)
     trainer = tiny_trainer(
         tmp_path,

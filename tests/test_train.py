@@ -218,7 +218,7 @@ def test_word_vectors_reach_the_embedding(tmp_path: Path) -> None:
     configuration = configure(arguments, CALLBACKS)
     data = build_data(configuration)
     data.setup("fit")
-    weights = build_model(configuration, data).state_dict()
+    weights = build_model(configuration, data)[0].state_dict()
     rows = [value for value in weights.values() if value.ndim == 2 and value.shape[1] == 16]
     assert any((row == 7.5).all() for value in rows for row in value)
 

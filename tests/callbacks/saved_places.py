@@ -26,7 +26,7 @@ from callbacks.early_stopping import EarlyStopping
 from callbacks.end_of_training import EndOfTraining
 from callbacks.exact_resume import ExactResume
 from tests.callbacks.test_exact_resume import BatchClock, StopAt
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 COUNTERS = {
     "epochs": "epoch_progress",
@@ -119,11 +119,6 @@ class TwoOptimizers(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         return [torch.optim.SGD(part.parameters(), 0.1) for part in (self.first, self.second)]
 
-    def check_monitor(self, group: str, monitor: str) -> str:
-        return "min"
-
-    def log_training(self) -> None: ...
-
 
 class StallsAt(pl.Callback):
     """No batch comes in time after so many."""
@@ -173,9 +168,9 @@ def rows_of(event: Event, folder: Path) -> list[str]:
     for stop, batch_size in zip(event.stops, event.batch_sizes, strict=False):
         data, recorder, signals = TinyImages(batch_size), Recorder(), StopAt(stop)
         data.setup()
-        checkpointing = Checkpointing(monitor="val/loss")
+        run = TinyRun(folder, signals)
+        checkpointing = Checkpointing(run, event.interval, monitor="val/loss")
         checkpointing.ranking = lambda metrics: [float(next(BETTER))]  # type: ignore
-        checkpointing.bind(folder, signals, event.interval)
         before: list[pl.Callback] = [ExactResume()]
         if event.seconds:
             before.append(BatchClock(timedelta(seconds=event.seconds)))

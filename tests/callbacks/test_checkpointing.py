@@ -226,6 +226,7 @@ def test_ranks_follow_the_one_that_got_the_signal(tmp_path: Path) -> None:
         fast_dev_run=0,
         state=SimpleNamespace(fn="fit"),
         global_step=3,
+        lightning_module=None,
         save_checkpoint=lambda path, storage_options: asked.append(path.name),
         progress_bar_callback=None,
     )

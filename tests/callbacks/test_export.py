@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from callbacks import export as module
 from callbacks.export import Export, write_samples
@@ -47,10 +48,21 @@ def trainer_of(**changes: Any) -> Any:
     said: list[str] = []
     facts = {"fast_dev_run": False, "overfit_batches": 0.0, "is_global_zero": True}
     facts |= {"limit_test_batches": 1.0}
-    return SimpleNamespace(**facts | changes, datamodule="data", print=said.append, said=said)
+    facts |= {"lightning_module": MODULE, "datamodule": "data", "print": said.append, "said": said}
+    return SimpleNamespace(**facts | changes)
 
 
-MODULE = SimpleNamespace(model="model", description={})
+class Module(SimpleNamespace):
+    """As much of a module as is looked at."""
+
+    description: dict[str, Any] = {}
+    deployed = nn.Linear(1, 1)
+
+    def state_dict(self, keep_vars: bool) -> dict[str, Any]:
+        return dict.fromkeys(self.names)
+
+
+MODULE: Any = Module(names=["model.weight", "model.bias"])
 
 
 def seen_by(script: Path) -> dict[str, Any]:
@@ -104,11 +116,11 @@ def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> Non
     checked: list[tuple[Any, ...]] = []
     callback = Export(TinyRun(tmp_path), lambda *given: checked.append(given), script)
     callback.on_fit_start(trainer_of(), MODULE)
-    assert checked == [("model", {}, "data", "default", False, None, False)]
+    assert checked == [(MODULE.deployed, {}, "data", "default", False, None, False)]
     flags: dict[str, Any] = {"formats": "onnx,int8", "qat": "on", "fail_if_slower": True}
     trained = Export(TinyRun(tmp_path), lambda *given: checked.append(given), script, **flags)
     trained.on_fit_start(trainer_of(), MODULE)
-    assert checked[1] == ("model", {}, "data", "onnx,int8,onnx-int8-qat", True, None, False)
+    assert checked[1] == (MODULE.deployed, {}, "data", "onnx,int8,onnx-int8-qat", True, None, False)
 
     trainer = trainer_of()
     callback = Export(TinyRun(tmp_path), lambda *_: "no graph can hold this", script)
@@ -129,6 +141,16 @@ def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> Non
         (False, {}, "export is off"),
         (True, {"fast_dev_run": 1}, "no export with --fast_dev_run"),
         (True, {"overfit_batches": 2}, "no export with --overfit_batches"),
+        (
+            True,
+            {"lightning_module": nn.Linear(1, 1)},
+            "no export, Linear has no deployed and description",
+        ),
+        (
+            True,
+            {"lightning_module": Module(names=["net.weight"])},
+            "no export, Module does not save weight as model.weight",
+        ),
     ],
 )
 def test_it_is_skipped_and_says_so(

@@ -14,15 +14,15 @@ from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from callbacks.gradient_check import GradientCheck, Layer, StepNorms, dead_units_hook, norms
-from lightning_modules.finite_differences import check_model
+from callbacks.gradient_check import GradientCheck
+from callbacks.gradient_norms import Layer, StepNorms, dead_layers, dead_units_hook, norms
 from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 # ---- verdicts ---------------------------------------------------------------------------------
 
 
 def check_in(folder: Path | None = None, **arguments: Any) -> GradientCheck:
-    return GradientCheck(TinyRun(folder), check_model, **arguments)
+    return GradientCheck(TinyRun(folder), **arguments)
 
 
 def verdicts(*measurements: list[Layer], **arguments: Any) -> list[list[str]]:
@@ -134,12 +134,13 @@ def test_norms_by_layer_against_a_hand_made_step() -> None:
     model(torch.ones(3, 2)).sum().backward()
     gradient = torch.cat([model[0].weight.grad.flatten(), model[0].bias.grad]).norm().item()
     weight = torch.cat([model[0].weight.flatten(), model[0].bias]).norm().item()
-    step = StepNorms(model)
+    step = StepNorms([*model.named_parameters()])
     for p in model.parameters():
         p.grad.mul_(0.5)  # "clipping"
     optimizer.step()
     step.finish(was_scaled=False)
-    whole, first, last, relu = step.layers({"1": torch.tensor(0.25)})
+    whole, first, last = step.layers()
+    (relu,) = dead_layers({"1": torch.tensor(0.25)})
     assert (first.layer, last.layer) == ("0", "2")
     assert first[1:4] == pytest.approx((gradient, gradient / 2, 0.05 * gradient / weight), rel=1e-4)
     assert whole.gradient_norm == pytest.approx(math.hypot(first[1], last[1]), rel=1e-5)
@@ -325,11 +326,8 @@ def test_resumed_run_measures_its_steps_once(tmp_path: Path) -> None:
     with (tmp_path / "gradients.csv").open("a") as file:
         file.write("10,(all),1,1,1,nan\n12,(all),1,1,1,nan\n")  # beyond the checkpoint
     data = TinyImages(num_train=80, crop_padding=1)
-    again = GradientCheck(
-        TinyRun(tmp_path),
-        lambda *arguments: pytest.fail("a resumed run is not checked again"),
-        every_n_steps=2,
-    )
+    again = check_in(tmp_path, every_n_steps=2)
+    again.compare = lambda *_: pytest.fail("a resumed run is not checked again")  # type: ignore[method-assign]
     trainer = tiny_trainer(tmp_path, callbacks=[again], max_epochs=2)
     module = tiny_classifier(data, model={"dropout": 0.3})
     trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)

@@ -131,7 +131,7 @@ def test_everything_is_put_back(fails: bool, fused: bool, stepped: bool) -> None
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=fused)
     batch = (torch.randint(0, 255, (8, 1, 8, 8), dtype=torch.uint8), torch.arange(8) % 3)
     if stepped:
-        module.training_loss(batch).backward()
+        module.compute_loss(batch)[0].mean().backward()
         optimizer.step()
     before = fingerprint(module, optimizer)
 
@@ -141,7 +141,7 @@ def test_everything_is_put_back(fails: bool, fused: bool, stepped: bool) -> None
         for _ in range(3):
             optimizer.param_groups[0]["lr"] = 10.0
             optimizer.zero_grad()
-            module.training_loss(batch).backward()
+            module.compute_loss(batch)[0].mean().backward()
             optimizer.step()
         module.model.eval()
         _ = random.random(), np.random.rand(), torch.rand(1)
@@ -219,13 +219,13 @@ def test_exception_in_the_sweep_reaches_the_user_and_leaves_no_trace(
     weights = {name: value.clone() for name, value in module.state_dict().items()}
     calls = []
 
-    def fail_late(batch: Any) -> torch.Tensor:
+    def fail_late(batch: Any) -> Any:
         calls.append(1)
         if len(calls) == 30:
             raise RuntimeError("out of memory")
-        return type(module).training_loss(module, batch)
+        return type(module).compute_loss(module, batch)
 
-    monkeypatch.setattr(module, "training_loss", fail_late)
+    monkeypatch.setattr(module, "compute_loss", fail_late)
     trainer = tiny_trainer(tmp_path, callbacks=[LRFinder(TinyRun(tmp_path))])
     with pytest.raises(RuntimeError, match="out of memory"):
         trainer.fit(module, datamodule=data)
@@ -266,9 +266,13 @@ def test_broken_loss_keeps_the_rate_and_saves_the_curve(
 ) -> None:
     data = TinyImages(num_train=160)
     module = tiny_classifier(data, optimizer={"lr": "auto"})
-    monkeypatch.setattr(
-        module, "training_loss", lambda batch: module.logits(batch[0]).sum() * np.nan
-    )
+    compute_loss = module.compute_loss
+
+    def break_loss(batch: Any) -> Any:
+        losses, outcomes = compute_loss(batch)
+        return losses * np.nan, outcomes
+
+    monkeypatch.setattr(module, "compute_loss", break_loss)
     finder = LRFinder(TinyRun(tmp_path))
     tiny_trainer(tmp_path, callbacks=[finder]).fit(module, datamodule=data)
     assert (

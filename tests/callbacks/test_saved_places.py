@@ -43,7 +43,7 @@ EVENTS: dict[str, Event] = {
     "resumed with smaller batches": Event({}, stops=[4, 1], batch_sizes=[8, 6]),
     "resumed with larger batches": Event({}, stops=[5, 1], batch_sizes=[8, 12]),
     "resumed after the end": Event({"max_epochs": 1}, stops=[None, None]),
-    "two optimizers": Event({}, stops=[3, None], two_optimizers=True, interval="4"),
+    "two optimizers": Event({}, stops=[3, None], two_optimizers=True, interval="2"),
 }
 
 

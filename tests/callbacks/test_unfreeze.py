@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -14,8 +15,18 @@ def trainable(module: nn.Module) -> list[str]:
     return [name for name, p in module.named_parameters() if p.requires_grad]
 
 
+class Deployed(nn.Sequential):
+    """A module that is exported itself."""
+
+    description: dict[str, Any] = {}
+
+    @property
+    def deployed(self) -> nn.Module:
+        return self
+
+
 def network() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    return Deployed(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
 
 
 def test_all_but_the_last_layer_is_frozen_and_freed():
@@ -53,6 +64,16 @@ def test_several_processes_need_the_strategy_that_allows_it(monkeypatch):
         Unfreeze(True, 1).on_train_start(trainer, network())
     wrapped.find_unused_parameters = True
     Unfreeze(True, 1).on_train_start(trainer, network())
+
+
+def test_without_a_deployed_module_nothing_is_frozen() -> None:
+    said: list[str] = []
+    trainer: Any = SimpleNamespace(current_epoch=0, print=said.append)
+    module: Any = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    Unfreeze(True, 1).on_train_start(trainer, module)
+    Unfreeze(True, 1).on_train_epoch_start(trainer, module)
+    assert len(trainable(module)) == 4
+    assert said == ["unfreeze: nothing is frozen, Sequential has no deployed"]
 
 
 class Watch(pl.Callback):

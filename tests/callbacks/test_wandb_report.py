@@ -167,7 +167,9 @@ def test_the_bundle_becomes_an_artifact_unless_it_holds_texts(
     trainer: Any = SimpleNamespace(
         loggers=[], is_global_zero=True, fast_dev_run=False, print=lines.append
     )
-    module = SimpleNamespace(description={"files": files})
+    module: Any = SimpleNamespace(
+        description={"files": files}, deployed=None, reports={}, task=None
+    )
     part.setup(trainer, module, "fit")
     part.on_fit_start(trainer, module)
     assert lines == []  # another logger: nothing leaves the machine

@@ -19,7 +19,7 @@ from lightning_modules.checkpoint import (
     check_whole,
     read_checkpoint,
 )
-from tests.tiny import TinyImages, tiny_classifier, tiny_trainer
+from tests.tiny import TinyImages, TinyRun, tiny_classifier, tiny_trainer
 
 
 def valid() -> dict[str, Any]:
@@ -186,9 +186,7 @@ def test_what_training_goes_on_from(
 
 @pytest.mark.slow
 def test_the_tables_name_all_that_is_written(tmp_path: Path) -> None:
-    checkpointing = Checkpointing()
-    checkpointing.bind(tmp_path)
-    callbacks = [ExactResume(), checkpointing]
+    callbacks = [ExactResume(), Checkpointing(TinyRun(tmp_path))]
     trainer = tiny_trainer(tmp_path, callbacks=callbacks, plugins=[AtomicCheckpointIO()])
     data = TinyImages()
     trainer.fit(tiny_classifier(data), datamodule=data)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ import torch
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
+from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import DeployedImages, passing_on
 from lightning_modules.first_batch import check_first_batch, described
 from lightning_modules.losses import SampleLoss
-from tasks.single_label import SingleLabel
 
 CPU = SingleDeviceStrategy(torch.device("cpu"))
 IMAGES = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.arange(4) % 3
@@ -33,13 +32,9 @@ class Answers(nn.Module):
 
 def module_of(network: nn.Module, *names: str) -> Any:
     deployed = passing_on(network, names) if names else DeployedImages(network, [0.5], [0.5])
-    description = {"network": {"name": "mine.Net"}}
-    return SimpleNamespace(
-        model=deployed,
-        criterion=SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none")),
-        description=description,
-        task=SingleLabel(["a", "b", "c"]),
-    )
+    description = {"network": {"name": "mine.Net"}, "class_names": ["a", "b", "c"]}
+    criterion = SampleLoss("mine.loss", nn.CrossEntropyLoss(reduction="none"))
+    return Classifier(deployed, criterion, description, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -146,3 +141,108 @@ def test_nothing_to_train() -> None:
     for network in (frozen, nn.Flatten()):
         with pytest.raises(ValueError, match=r"network mine\.Net has no parameter to train: all"):
             check_first_batch(module_of(network), IMAGES, CPU)
+
+
+# ---- losses that pair samples with each other ----------------------------------------------
+
+
+def column(logits: Tensor) -> Tensor:
+    """[N,1]."""
+    return logits[:, :1]
+
+
+def row(targets: Tensor) -> Tensor:
+    """[N]."""
+    return targets.float()
+
+
+PAIRING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sub": lambda x, y: (column(x) - row(y)).square().mean(1),
+    "mul": lambda x, y: (column(x) * row(y)).sum(1),
+    "where": lambda x, y: torch.where(column(x) > 0, row(y), row(y) * 2).mean(1) * column(x)[:, 0],
+    "mse_loss": lambda x, y: nn.functional.mse_loss(column(x), row(y), reduction="none").mean(1),
+    "smooth_l1_loss": lambda x, y: nn.SmoothL1Loss()(column(x), row(y)).expand(len(y)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRING)
+def test_a_loss_that_pairs_samples_within_is_refused(name: str) -> None:
+    """Its own shape is right: only within it is [N,1] stretched against [N]."""
+    module = module_of(Answers(lambda x, _: x))
+    module.criterion = SampleLoss("own", PAIRING[name])
+    text = rf"loss own computes {name} of \[4, 1\] against \[4\], .* losses are \[N\]"
+    with pytest.raises(ValueError, match=text):
+        check_first_batch(module, IMAGES, CPU)
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda x, y: x[:, :1], r"\[4, 1\]"),
+        (lambda x, y: x.mean(), r"\[\]"),
+        (lambda x, y: x, r"\[4, 3\]"),
+        (lambda x, y: (x[:, :1] - row(y)[None]).square(), r"\[4, 4\]"),
+        (lambda x, y: x.tolist(), "list"),
+    ],
+)
+def test_a_loss_of_another_shape_is_refused_with_its_contract(function: Any, found: str) -> None:
+    module = module_of(Answers(lambda x, _: x))
+    module.criterion = SampleLoss("own", function)
+    text = rf"loss own gives {found} for logits \[4, 3\] and targets \[4\]; expected the loss of "
+    with pytest.raises(
+        ValueError, match=text + r"each.* as f\(logits \[N,K\], targets\) -> losses"
+    ):
+        check_first_batch(module, IMAGES, CPU)
+
+
+def test_pairs_that_are_meant_are_no_fault() -> None:
+    def contrastive(logits: Tensor, targets: Tensor) -> Tensor:
+        same = targets[:, None] == targets  # a comparison
+        distances = (logits[:, :1] - logits[:, :1].T).abs()  # [N,1] against [1,N]
+        return (distances * same).mean(1)
+
+    module = module_of(Answers(lambda x, _: x * x.detach()[:, 0].expand(3, -1).T))
+    module.criterion = SampleLoss("contrastive", contrastive)
+    check_first_batch(module, IMAGES, CPU)
+
+
+def test_weights_of_as_many_classes_as_samples_are_no_pairs() -> None:
+    module = module_of(Answers(lambda x, _: x))
+    weights = torch.ones(3)
+    module.criterion = SampleLoss("own", lambda x, y: (x[:, :1] * weights).sum(1))
+    check_first_batch(module, (IMAGES[0][:3], IMAGES[1][:3]), CPU)
+
+
+class Overrides(Classifier):
+    """`compute_loss` of a fork, which changes what ours gives."""
+
+    change: Any = None
+
+    def compute_loss(self, batch: Any) -> Any:
+        return self.change(*super().compute_loss(batch))
+
+
+CONTRACT = r"compute_loss\(batch\) -> \(losses \[N\], outcomes"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x[:, None] + x, y), "pairs every"),
+        (lambda x, y: ((x[:, None] * x).mean(1), y), "pairs every"),
+        (lambda x, y: (x[:, None], y), rf"gives \[4, 1\] for targets \[4\]; .*{CONTRACT}"),
+        (lambda x, y: (x.mean(), y), rf"gives \[\] for targets \[4\]; .*{CONTRACT}"),
+        (lambda x, y: x, rf"gives float32 \[4\]; expected {CONTRACT}"),
+        (lambda x, y: (x, y | {"own": x}), rf"own as float32 \[4\] with a gradient.*{CONTRACT}"),
+        (lambda x, y: (x, y | {"own": x[:2]}), rf"own as float32 \[2\] for 4 .*{CONTRACT}"),
+        (lambda x, y: (x.detach(), y), "no gradient"),
+        (lambda x, y: (x.view(5), y), r"take its first batch, uint8 \[4, 1, 2, 2\] and targets"),
+    ],
+)
+def test_an_overridden_loss_is_held_to_the_contract(change: Any, message: str) -> None:
+    module = module_of(Answers(lambda x, _: x))
+    module.__class__ = Overrides
+    module.change = change
+    with pytest.raises(ValueError, match=message) as caught:
+        check_first_batch(module, IMAGES, CPU)
+    assert "Overrides.compute_loss" in str(caught.value) or "no gradient" in message

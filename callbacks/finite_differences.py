@@ -3,69 +3,69 @@
 Works on copies, on a few samples, with dropout and BatchNorm frozen, at several step sizes and at
 a point moved off exact kinks, so that ReLU and max-pooling raise no alarm. Knows no trainer.
 
-N batch, K classes.
+N batch.
 """
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from lightning_modules.batch import Batch, tensors_of
+from callbacks.module_contract import ComputesLoss, layer_name
 
 MAX_SAMPLES = 8
 MAX_DIRECTIONS = 24  # where there are more parameters, neighbours share a direction
 MAX_SECONDS = 3.0  # for all directions; a slow model gets fewer of them
 STEP_SIZES = (1e-4, 1e-3, 1e-5, 1e-6)  # relative to the weights
 FLOOR = 1e-7  # slopes below it drown in rounding
-CROSS_ENTROPY = nn.CrossEntropyLoss()
 
 
-def check_model(
-    model: nn.Module,
-    batch: Batch,
+def check_gradients(
+    module: ComputesLoss,
+    batch: Any,
     device: torch.device,
     tolerance: float = 0.01,
-    criterion: nn.Module = CROSS_ENTROPY,
     all_must_learn: bool = False,
 ) -> list[str]:
-    """Checks outputs, targets and gradients; leaves model and random state as they are.
+    """Checks losses and gradients; leaves the module and the random state as they are.
 
     Args:
-        model: Inputs -> logits [N,K].
-        batch: Inputs and targets int64 [N].
+        module: A LightningModule, of which copies are made, or another nn.Module.
+        batch: What it computes the loss of.
         device: Where to compute; the CPU stands in for one without float64.
         tolerance: Relative difference that still counts as right.
-        criterion: Logits and targets -> the loss of each sample [N], or their mean.
         all_must_learn: Whether a parameter that gets no gradient is an error.
 
     Returns:
         Lines to print, of things that may be meant.
 
     Raises:
-        ValueError: Logits and targets do not fit, or a backward is wrong.
+        ValueError: A loss is not finite, or a backward is wrong.
     """
     device = torch.device("cpu") if device.type == "mps" else device
-    inputs = [x[:MAX_SAMPLES].to(device) for x in tensors_of(batch[0])]
-    targets = batch[1][:MAX_SAMPLES].to(device)
+    few = first_samples(batch, device)
+    try:
+        single = copied(module, device)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return [f"finite differences skipped, the module cannot be copied: {reason}"]
     with isolate_rng(), torch.enable_grad():
-        criterion = copy.deepcopy(criterion).to(device)
-        silent = check_connections(copy.deepcopy(model).to(device), inputs, targets, criterion)
+        silent = check_connections(single, few)
+        del single  # or two copies would be there at once
         if silent and all_must_learn:
             raise ValueError(no_gradient_on_ranks(silent))
         found = f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"
         lines = [found] if silent else []
-        double, criterion = frozen(copy.deepcopy(model).to(device).double()), criterion.double()
+        double = frozen(copied(module, device).double())
         try:
-            if criterion(double(*inputs), targets).dtype != torch.float64:
+            if double.compute_loss(few)[0].dtype != torch.float64:
                 return [*lines, "finite differences skipped, the loss does not stay in float64"]
-            wrong = wrong_gradients(
-                double, lambda: criterion(double(*inputs), targets).mean(), tolerance
-            )
+            wrong = wrong_gradients(double, lambda: double.compute_loss(few)[0].mean(), tolerance)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             return [*lines, f"finite differences skipped, no float64 in this model: {reason}"]
@@ -78,22 +78,43 @@ def check_model(
     return lines
 
 
-def check_connections(
-    model: nn.Module, inputs: Sequence[Tensor], targets: Tensor, criterion: nn.Module
-) -> list[str]:
-    """One backward in training mode: do shapes fit, which parameters get no gradient?"""
-    for module in model.modules():
+def first_samples(batch: Any, device: torch.device) -> Any:
+    """A few samples, however they are packed."""
+    if isinstance(batch, Tensor):
+        return batch[:MAX_SAMPLES].to(device)
+    if isinstance(batch, Mapping):
+        return {name: first_samples(part, device) for name, part in batch.items()}
+    return tuple(first_samples(part, device) for part in batch)
+
+
+def copied(module: Any, device: torch.device) -> Any:
+    """A copy with gradients of its own; a LightningModule leaves its Trainer out."""
+    found = copy.deepcopy(module).to(device)
+    found.zero_grad()
+    return found
+
+
+def check_connections(module: Any, batch: Any) -> list[str]:
+    """One backward in training mode: is all finite, which parameters get no gradient?
+
+    Raises:
+        ValueError: A loss is not finite.
+    """
+    for part in module.modules():
         # statistics stay frozen, which also keeps SyncBatchNorm from waiting for other ranks
-        module.training = not isinstance(module, nn.modules.batchnorm._BatchNorm)
-    logits = model(*inputs)
-    check_outputs(logits, targets)
-    criterion(logits.float(), targets).mean().backward()
-    return without_gradient(model)
+        part.training = not isinstance(part, nn.modules.batchnorm._BatchNorm)
+    losses, _ = module.compute_loss(batch)
+    broken = (~losses.isfinite()).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(f"the loss of row {broken[0]} of the example batch is not finite")
+    losses.mean().backward()
+    return without_gradient(module)
 
 
 def without_gradient(model: nn.Module) -> list[str]:
     """Names of parameters that the last backward did not reach."""
-    return [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    named = model.named_parameters()
+    return [layer_name(name) for name, p in named if p.requires_grad and p.grad is None]
 
 
 def no_gradient_on_ranks(names: Sequence[str]) -> str:
@@ -105,39 +126,13 @@ def no_gradient_on_ranks(names: Sequence[str]) -> str:
     )
 
 
-def check_outputs(logits: Tensor, targets: Tensor) -> None:
-    """Logits must be [N,K] and finite, targets integers [N] in 0..K-1.
-
-    Raises:
-        ValueError: What was found instead, with the first bad row.
-    """
-    num_samples = len(targets)
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != num_samples:
-        found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(f"the model gives {found}, expected logits [N,K] with N = {num_samples}")
-    if targets.ndim != 1 or targets.is_floating_point() or targets.is_complex():
-        raise ValueError(
-            f"targets are {targets.dtype} {list(targets.shape)}, expected integers [{num_samples}]"
-        )
-    num_classes = logits.shape[1]
-    bad = ((targets < 0) | (targets >= num_classes)).nonzero().flatten().tolist()
-    if bad:
-        raise ValueError(
-            f"target {targets[bad[0]].item()} in row {bad[0]} of the example batch is outside "
-            f"0..{num_classes - 1}, the classes of the model's {num_classes} logits"
-        )
-    broken = (~logits.isfinite()).any(dim=1).nonzero().flatten().tolist()
-    if broken:
-        raise ValueError(f"the logits of row {broken[0]} of the example batch are not finite")
-
-
 def wrong_gradients(model: nn.Module, loss: Callable[[], Tensor], tolerance: float) -> list[str]:
     """Parameters whose gradient disagrees with finite differences, in the model's order.
 
     Returns:
         `NAME is 2.00 x`, the factor being analytic / numeric along the tried direction.
     """
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    named = [(layer_name(name), p) for name, p in model.named_parameters() if p.requires_grad]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for _, p in named:  # off exact kinks, such as a zero bias before a ReLU
@@ -208,7 +203,7 @@ def disagreement(
     return contradictions[-1] if len(contradictions) >= 2 else None
 
 
-def frozen(model: nn.Module) -> nn.Module:
+def frozen(model: nn.Module) -> Any:
     """Evaluation mode, but with a backward: cuDNN has none for recurrent layers in it."""
     model.eval()
     for module in model.modules():

@@ -9,13 +9,16 @@ N batch.
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Loss = Callable[[nn.Module], Tensor]
+from callbacks.module_contract import layer_name
+
+LOSS = "criterion"  # no layer: its values are those of the loss
 
 
 @dataclass(frozen=True)
@@ -34,32 +37,38 @@ class Finding:
         return f"{self.phase} pass of {self.layer}{operation}"
 
 
-def find_first_non_finite(module: nn.Module, loss_of: Loss) -> Finding | None:
+def find_first_non_finite(
+    module: Any, batch: Any, precision: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Finding | None:
     """Runs a step on a copy, without touching gradients, buffers or the random state.
 
     Args:
-        module: The network in training mode.
-        loss_of: Module -> scalar loss.
+        module: One that computes a loss, in training mode.
+        batch: What it computes the loss of.
+        precision: Makes the context in which a step computes.
     """
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
         if not torch.isfinite(value).all():
-            return Finding("weights", name, "", ())
+            return Finding("weights", layer_name(name), "", ())
     copied = copy.deepcopy(module)
     copied.zero_grad()
     found: list[Finding] = []
     owners: dict[Any, str] = {}
     hooks = [
         layer.register_forward_hook(forward_hook(name or "the network", found, owners))
-        for name, layer in copied.named_modules()
+        for name, layer in ((layer_name(n), one) for n, one in copied.named_modules())
+        if name != LOSS
     ]
     devices = {p.device for p in copied.parameters() if p.device.type == "cuda"}
     with torch.random.fork_rng(devices=list(devices)), torch.enable_grad():
-        loss = loss_of(copied)
-        if not found and not torch.isfinite(loss):
-            found.append(Finding("loss", "the loss", operation_of(loss), ()))
+        with precision():
+            losses, _ = copied.compute_loss(batch)
+        if not found and not torch.isfinite(losses).all():
+            rows = tuple((~torch.isfinite(losses)).nonzero().flatten().tolist())
+            found.append(Finding("loss", "the loss", operation_of(losses), rows))
         if not found:
-            watch_backward(loss, found, owners)
-            loss.backward()
+            watch_backward(losses, found, owners)
+            losses.mean().backward()
     for hook in hooks:
         hook.remove()
     return found[0] if found else None
