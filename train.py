@@ -41,10 +41,9 @@ from cli.replay_run import explained, run_replay
 from cli.resume import check_same_model, check_same_training
 from cli.run import Run
 from cli.trainer import build_trainer
-from cli.translations import onnx_translations
+from cli.translations import check_export
 from datamodules.contract import check_source
 from datamodules.data_check import check_data
-from exporters.fit_check import check_export
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.first_batch import check_first_batch
 
@@ -62,11 +61,7 @@ CALLBACKS: CallbackTable = {
     "test_report": TestReport,  # it and those below only look back, and have no order
     "learning_curves": LearningCurves,
     "wandb": WandbReport,
-    "export": partial(
-        Export,
-        check=partial(check_export, find_translations=onnx_translations),
-        script=Path(__file__).with_name("export.py"),
-    ),
+    "export": partial(Export, check=check_export, script=Path(__file__).with_name("export.py")),
 }
 
 

@@ -1,8 +1,10 @@
 """Functions that translate operators, ours and the user's, which torch's ONNX exporter lacks."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
+from exporters import fit_check
 from lightning_modules.deployed import resolve
 
 OURS = {"foundry": "ops.onnx_translations.TABLE"}  # by the namespace; imported where it occurs
@@ -41,3 +43,7 @@ def onnx_translations(
                 f"{FORM}"
             )
     return table | {**own}
+
+
+# what a fit asks before it starts
+check_export = partial(fit_check.check_export, find_translations=onnx_translations)

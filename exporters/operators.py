@@ -6,6 +6,7 @@ library. ONNX has no such calls: an operator is translated, by a table {torch op
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from exporters.bundle_files import sha256_of
 TORCHS = ("_c10d_functional", "_quantized", "aten", "c10d", "higher_order", "inductor", "mkldnn",
           "onednn", "prim", "prims", "profiler", "quantized", "quantized_decomposed")  # fmt: skip
 TORCHVISION = "torchvision"  # which torch.onnx knows in part, and says so itself
+VERSION = re.compile("-[0-9a-f]{12}$")
 LIBRARIES = (".so", ".dll", ".dylib")
 
 # names such as "mine::operator" -> {torch operator: function of onnxscript}
@@ -46,12 +48,14 @@ def library_of(operator: str) -> Path | None:
 
 
 def facts_of(operators: Collection[str], translations: Translations | None) -> dict[str, list[str]]:
-    """What no format of torch's, and what no ONNX file can hold."""
+    """What no format of torch's, and what no ONNX file can hold; SHA-256 of what files need."""
     foreign = sorted(filter(is_foreign, operators))
     known = {str(key).rpartition(".")[0] for key in (translations(foreign) if translations else ())}
     names = [name for name in foreign if not name.startswith(f"{TORCHVISION}::")]
+    found = {name: library_of(name) for name in foreign}
     return {
-        "without_library": [name for name in foreign if library_of(name) is None],
+        "libraries": sorted({sha256_of(path) for path in found.values() if path is not None}),
+        "without_library": [name for name, path in found.items() if path is None],
         "untranslated": [name for name in names if name.replace("::", ".") not in known],
     }
 
@@ -89,6 +93,11 @@ def add_libraries(operators: Collection[str], folder: Path) -> list[str]:
     return names
 
 
+def own_name(path: Path) -> str:
+    """What a library is called without the mark of its version."""
+    return VERSION.sub("", path.stem)
+
+
 def libraries_beside(path: Path) -> list[Path]:
     """Those in the folder of a candidate, which holds the files of one format alone."""
     return sorted(other for other in path.parent.iterdir() if is_library(other))
@@ -98,13 +107,15 @@ def load_libraries(paths: Sequence[Path]) -> None:
     """Loads each, but none twice; runs code from it.
 
     Raises:
-        ValueError: One does not load, as one that was made for another torch, or defines operators
-            that are there already.
+        ValueError: One does not load, as one that was made for another torch, or another version of
+            it is there: torch would end the process.
     """
-    loaded = {sha256_of(Path(path)) for path in torch.ops.loaded_libraries if os.path.isfile(path)}
     for path in paths:
-        if sha256_of(path) in loaded:
+        loaded = [Path(other) for other in torch.ops.loaded_libraries if os.path.isfile(other)]
+        if sha256_of(path) in map(sha256_of, loaded):
             continue
+        if own_name(path) in map(own_name, loaded):
+            raise ValueError(f"another version of {own_name(path)} is loaded already: {path.name}")
         try:
             torch.ops.load_library(path)
         except (OSError, RuntimeError) as error:

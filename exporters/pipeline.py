@@ -112,7 +112,9 @@ class Pipeline:
             raise ValueError(str(error)) from error
         settings = self.settings
         self.task = build_task(description)
-        self.key = proven.key_of(settings.checkpoint, settings.samples, self.reference)
+        libraries = description["probe"].get("libraries", ())
+        proven_from = settings.checkpoint, settings.samples, self.reference, libraries
+        self.key = proven.key_of(*proven_from)
         stage = Stage(settings.output)
         try:
             dropped = self.keep_proven(description, stage)
