@@ -49,10 +49,3 @@ def cube_in_onnx(x: Any) -> Any:
 TABLE = {torch.ops.strangers.cube.default: cube_in_onnx}
 NO_TABLE = [cube_in_onnx]
 WRONG_KEYS = {"strangers::cube": cube_in_onnx}
-
-
-def fails(x: Any) -> Any:
-    raise RuntimeError("not today")
-
-
-FAILING = {torch.ops.strangers.cube.default: fails}

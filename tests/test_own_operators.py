@@ -211,7 +211,7 @@ def test_two_ranks_train_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 x cpu" in done.stdout
     (metrics,) = tmp_path.glob("*/*/metrics.csv")
-    rows = [*csv.DictReader(metrics.open())]
+    rows = [*csv.DictReader(metrics.read_text().splitlines())]
     assert float(rows[1]["val/loss"]) < float(rows[0]["val/loss"]) < 2.4
 
 
@@ -249,11 +249,6 @@ def test_a_stranger_s_operator_is_translated_by_his_table(tmp_path: Path, capfd:
     assert code == 0, output.out + output.err
     (manifest,) = tmp_path.glob("*/*/export/manifest.json")
     assert json.loads(manifest.read_text())["artifacts"]["onnx"]["verdict"] == "passed"
-    again = ["--ckpt", manifest.parents[1] / "checkpoints" / "best.ckpt", "--allow_external_code"]
-    again += ["--formats", "onnx", "--skip_timing", "--output", tmp_path / "other"]
-    done = run_script("export.py", *again, "--onnx_translations", "tests.own_operator.FAILING")
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "RuntimeError: not today" in done.stdout
 
 
 BAD_TABLES = [
