@@ -13,7 +13,7 @@ $(python) -m ruff format --check --quiet
 $(python) -m mypy
 endef
 
-.PHONY: help environment train test test-fast lint bench torchtext lock clean
+.PHONY: help environment train test test-fast lint bench ops torchtext lock clean
 
 help:
 	@echo 'make train   train, test and export (ARGS="--max_epochs 3" are its flags)'
@@ -21,6 +21,7 @@ help:
 	@echo 'make test-fast   only tests without exports, processes or real training, then lint'
 	@echo 'make lint    style and types'
 	@echo 'make bench   speed against bare Lightning and plain PyTorch'
+	@echo 'make ops     compile the C++ operators ahead of their first use'
 	@echo 'make torchtext ARGS=FILE   our tokens, ids and order against torchtext itself'
 	@echo 'make lock    requirements.lock anew from pyproject.toml (needs uv)'
 	@echo 'make clean   remove the environment and caches; runs/ stays'
@@ -45,6 +46,9 @@ lint: environment
 
 bench: environment
 	@$(python) -m benchmarks.training $(ARGS)
+
+ops: environment
+	@$(python) -m ops.library
 
 # An environment of its own: torchtext 0.18 needs torch 2.3, which is for Python 3.8 to 3.12.
 torchtext:

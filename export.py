@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -129,6 +129,15 @@ def open_training_data(checkpoint: Path, root: str | None, allow_external_code: 
     return batches
 
 
+def translations_for(
+    path: str | None, allow_external_code: bool, operators: Collection[str]
+) -> Mapping[Any, Any]:
+    """How operators become ONNX's that its exporter does not know."""
+    from cli.translations import onnx_translations
+
+    return onnx_translations(path, allow_external_code, operators)
+
+
 def build_parser() -> argparse.ArgumentParser:
     return export_parser(str(__doc__))
 
@@ -159,7 +168,10 @@ def export(arguments: argparse.Namespace) -> int:
     training = partial(
         open_training_data, checkpoint, arguments.root, arguments.allow_external_code
     )
-    pipeline = Pipeline(settings, load, training, console)
+    translations = partial(
+        translations_for, arguments.onnx_translations, arguments.allow_external_code
+    )
+    pipeline = Pipeline(settings, load, training, console, translations)
     manifest = pipeline.run()
     print_report(manifest, console)
     console.print(calibration_line(manifest["calibration"]), markup=False)

@@ -41,9 +41,9 @@ from cli.replay_run import explained, run_replay
 from cli.resume import check_same_model, check_same_training
 from cli.run import Run
 from cli.trainer import build_trainer
+from cli.translations import check_export
 from datamodules.contract import check_source
 from datamodules.data_check import check_data
-from exporters.fit_check import check_export
 from lightning_modules.checkpoint import read_checkpoint
 from lightning_modules.first_batch import check_first_batch
 

@@ -25,8 +25,9 @@ UNKNOWN = -1
 LOG = "export.log"
 
 
-# model, datamodule, formats, fail_if_slower -> what a user should know, or ValueError
-ExportCheck = Callable[[Any, Any, Any, str, bool], str | None]
+# model, description, datamodule, formats, fail_if_slower, onnx_translations, allow_external_code ->
+# what a user should know, or ValueError
+ExportCheck = Callable[[Any, Any, Any, str, bool, str | None, bool], str | None]
 
 
 class SampleSource(Protocol):
@@ -42,8 +43,9 @@ class Export(pl.Callback):
 
     Args:
         run: In whose folder samples, bundle and log go, and whose end stops a running export.
-        check: Called with model, description, datamodule, formats and `fail_if_slower`; raises
-            ValueError where they do not fit, and returns what a user should know beforehand.
+        check: Called with model, description, datamodule, and formats, `fail_if_slower`,
+            `onnx_translations` and `allow_external_code`; raises ValueError where they do not fit,
+            and returns what a user should know beforehand.
         script: The project's export.py.
         allow_external_code: Passed on to the script.
         enabled: Whether to export at all.
@@ -58,6 +60,8 @@ class Export(pl.Callback):
             only where INT8 without it fails.
         qat_epochs: Epochs of that fine-tuning.
         timeout: Seconds for each step of each format.
+        onnx_translations: Import path of your own table {torch operator: function of onnxscript}
+            for operators that the exporter to ONNX does not know.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Export(pl.Callback):
         qat: Literal["off", "auto", "on"] = "off",
         qat_epochs: Annotated[int, ">= 1"] = 3,
         timeout: Annotated[float, "1 <= x <= 1e6"] = 600.0,
+        onnx_translations: str | None = None,
     ) -> None:
         if fail_if_slower and skip_timing:
             raise ValueError(
@@ -86,6 +91,7 @@ class Export(pl.Callback):
         self.fail_if_slower = fail_if_slower
         self.skip_timing = skip_timing
         self.qat = qat
+        self.onnx_translations = onnx_translations
         self.numbers = {"max_drop": max_drop, "max_drop_fp32": max_drop_fp32}
         self.numbers |= {"min_agreement": min_agreement}
         self.numbers |= {"qat_epochs": qat_epochs, "timeout": timeout}
@@ -122,7 +128,7 @@ class Export(pl.Callback):
         elif isinstance(pl_module, Deployable):
             data = trainer.datamodule  # type: ignore[attr-defined]
             formats = f"{self.formats},{QAT}" if self.qat == "on" else self.formats
-            how = formats, self.fail_if_slower
+            how = formats, self.fail_if_slower, self.onnx_translations, self.allow_external_code
             note = self.check(pl_module.deployed, pl_module.description, data, *how)
             if note:
                 trainer.print(note)
@@ -168,6 +174,8 @@ class Export(pl.Callback):
             command.append("--fail_if_slower")
         if self.skip_timing:
             command.append("--skip_timing")
+        if self.onnx_translations:
+            command += ["--onnx_translations", self.onnx_translations]
         if self.allow_external_code:
             command.append("--allow_external_code")
         return command

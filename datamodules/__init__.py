@@ -2,6 +2,7 @@
 
 DATAMODULES: dict[str, str] = {
     "digits": "datamodules.digits.Digits",
+    "digits_on_canvas": "datamodules.digits_on_canvas.DigitsOnCanvas",
     "mnist": "datamodules.public_images.MNIST",
     "fashion_mnist": "datamodules.public_images.FashionMNIST",
     "cifar10": "datamodules.public_images.CIFAR10",

@@ -71,8 +71,8 @@ class DataSource(Protocol):
     # how a file becomes the inputs, by "kind": image, text or arrays (see `preprocessing.reader`);
     # left out it is arrays, and a bundle then takes .npz files alone
     preprocessing: dict[str, Any]
-    # {"mean": [C], "std": [C]} of pixels in 0..1, for a single input `images` uint8 [N,C,H,W],
-    # which the deployed model then normalises
+    # {"mean": [C], "std": [C]} of pixels in 0..1, for the input `images` uint8 [N,C,H,W], which the
+    # deployed model then normalises; other inputs are handed on as they are
     normalisation: dict[str, list[float]] | None
     # name -> content of what the bundle brings along, made of the training data: a text's
     # tokenizer.json; a bundle with any is not uploaded to W&B unasked
@@ -233,12 +233,11 @@ def bad_normalisation(data: Any) -> Iterator[str]:
     if found is None:
         return
     sizes = [len(found[key]) for key in ("mean", "std") if key in found]
-    shape = inputs[0]["shape"]
-    if sizes != [shape[1]] * 2 or len(shape) != 4 or [i["name"] for i in inputs] != ["images"]:
+    shapes = [item["shape"] for item in inputs if item["name"] == "images"]
+    if not shapes or len(shapes[0]) != 4 or sizes != [shapes[0][1]] * 2:
         yield (
-            f"is for the mean and std of each channel of a single input, images uint8 "
-            f"[batch,C,H,W]; got {found} and the inputs {inputs}; others are normalised in the "
-            "network"
+            f"is for the mean and std of each channel of the input images, uint8 [batch,C,H,W]; "
+            f"got {found} and the inputs {inputs}; others are normalised in the network"
         )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner, tensor_runner
+from exporters.operators import lacks_library
 from exporters.program import graph_unavailable, recurrent_loops, to_program
 from exporters.spec import ExportSpec
 
@@ -34,7 +35,7 @@ def unavailable(description: Mapping[str, Any]) -> str | None:
 
     if not any(map(shutil.which, filter(None, (*config.cpp.cxx, *COMPILERS)))):
         return "needs a C++ compiler, and there is none on this machine"
-    return graph_unavailable(description)
+    return graph_unavailable(description) or lacks_library(description)
 
 
 def export(job: ExportJob, path: Path) -> dict[str, Any]:

@@ -72,13 +72,14 @@ class TimedFile:
     path: Path
     input_spec: Mapping[str, Any]
     samples: Path | None  # real inputs; the longest that the model takes are made up without
+    libraries: tuple[Path, ...] = ()  # that its operators need
 
     def calls(self, threads: int) -> dict[int, Runner]:
         """Batch size -> a call that needs no inputs any more."""
         spec = ExportSpec.from_json(self.input_spec)
         inputs = read_samples(self.samples) if self.samples is not None else None
         inputs = inputs or longest_arrays(spec)
-        runner = runner_of(self.format_name, self.path, spec.names, threads)
+        runner = runner_of(self.format_name, self.path, spec.names, threads, self.libraries)
         found: dict[int, Runner] = {}
         for batch in BATCHES:
             rows = np.arange(batch) % len(inputs[spec.names[0]])

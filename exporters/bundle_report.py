@@ -16,6 +16,7 @@ from exporters import EXPORTERS, NATIVE_FORMATS
 from exporters.benchmark import TimedFile, benchmark_files
 from exporters.bundle_files import read_manifest
 from exporters.machine import describe_machine
+from exporters.operators import is_library
 from exporters.process import ChildError, run_child
 from tasks.base import build_task
 
@@ -88,9 +89,10 @@ def timed_files(
     for name, entry in manifest["artifacts"].items():
         if entry["file"] is None:
             continue
+        libraries = tuple(bundle.absolute() / f for f in entry["files"] or () if is_library(f))
         if name not in EXPORTERS:
             console.print(f"{prefix}{name}: this program does not know the format", markup=False)
-        elif name in NEEDS_TRUST and not trust:
+        elif (name in NEEDS_TRUST or libraries) and not trust:
             console.print(
                 f"{prefix}{name}: left out; loading it can run code that came with the bundle: add "
                 "--trust where you made it yourself"
@@ -98,7 +100,8 @@ def timed_files(
         else:
             real = samples if samples.is_file() else None
             path = bundle.absolute() / entry["file"]
-            files.append(TimedFile(f"{prefix}{name}", name, path, manifest["input_spec"], real))
+            spec = manifest["input_spec"]
+            files.append(TimedFile(f"{prefix}{name}", name, path, spec, real, libraries))
     return files
 
 

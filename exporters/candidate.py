@@ -3,7 +3,7 @@
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,13 @@ from torch import Tensor, nn
 
 from exporters import EXPORTERS, OPSET
 from exporters.bundle import describe_files
+from exporters.operators import (
+    Translations,
+    add_libraries,
+    libraries_beside,
+    load_libraries,
+)
+from exporters.program import operators_of
 from exporters.spec import ExportSpec, assert_exportable
 from tasks.base import build_task
 
@@ -31,6 +38,7 @@ class Options:
     training: TrainingSource | None = None
     qat_epochs: int = 3
     opset: int = OPSET
+    translations: Translations | None = None  # of operators that ONNX's exporter does not know
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class ExportJob:
     float_onnx: Path | None  # the FP32 ONNX file, where this run has already proven one
     validation: dict[str, np.ndarray] | None = None  # inputs by name, and "targets"
     options: Options = Options()
+    operators: Sequence[str] = ()  # of the module, such as "aten::relu"
 
     def metadata(self) -> dict[str, str]:
         """What a file should say about itself, for formats that have room for it."""
@@ -96,9 +105,13 @@ def make(
         float_onnx,
         validation,
         options,
+        operators_of(module, spec.example(validation)),
     )
     with torch.no_grad():
         details = exporter.export(job, folder / exporter.FILE)
+    if exporter.RUNTIME == "torch" and (libraries := add_libraries(job.operators, folder)):
+        note = f"loads with {', '.join(libraries)} (torch.ops.load_library), which --trust allows"
+        details = details | {"libraries": libraries, "notes": [*details.get("notes", ()), note]}
     return {
         "files": describe_files(folder, exporter.FILE),
         "details": details,
@@ -114,9 +127,18 @@ def read_samples(path: Path) -> dict[str, np.ndarray] | None:
         return dict(arrays.items())
 
 
-def runner_of(format_name: str, path: Path, names: list[str], threads: int | None) -> Any:
-    """Loads a file of the given format for running."""
-    return format_module(format_name).load(path, names, threads)
+def runner_of(
+    format_name: str,
+    path: Path,
+    names: list[str],
+    threads: int | None,
+    libraries: Sequence[Path] | None = None,
+) -> Any:
+    """Loads a file of the given format for running, after its libraries; None is all beside it."""
+    exporter = format_module(format_name)
+    if exporter.RUNTIME == "torch":
+        load_libraries(libraries_beside(path) if libraries is None else libraries)
+    return exporter.load(path, names, threads)
 
 
 def precision_of(description: Mapping[str, Any]) -> str:

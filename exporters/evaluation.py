@@ -19,6 +19,7 @@ from torch import nn
 
 from exporters.bundle import sha256_of, write_atomically
 from exporters.candidate import Loader, precision_of, read_samples
+from exporters.operators import Translations
 from exporters.program import probe
 from exporters.spec import ExportSpec, assert_exportable
 from tasks.base import Task, build_task
@@ -130,7 +131,10 @@ def alone_against_padded(
 
 
 def write_reference(
-    load: Loader, samples: Path, evaluation_file: Path
+    load: Loader,
+    samples: Path,
+    evaluation_file: Path,
+    translations: Translations | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Runs the checkpoint in eager mode over the validation samples and writes the file.
 
@@ -145,7 +149,9 @@ def write_reference(
     assert_exportable(module)
     spec = ExportSpec.from_json(description["input_spec"])
     arrays = read_samples(samples / "validation.npz")
-    _, description["probe"] = probe(module, spec.example(arrays), spec.dynamic_shapes())
+    _, description["probe"] = probe(
+        module, spec.example(arrays), spec.dynamic_shapes(), translations
+    )
     if arrays is None:
         return description, {}
     runner, task = tensor_runner(module, spec.names), build_task(description)

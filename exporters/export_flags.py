@@ -75,7 +75,8 @@ def export_parser(description: str) -> argparse.ArgumentParser:
     task.add_argument("--compare", type=Path, nargs=2, metavar=("A", "B"),
         help="two bundles side by side")  # fmt: skip
     add("--trust", action="store_true",
-        help="also run files of a bundle that can hold code (pt2, aoti)")  # fmt: skip
+        help="also run files of a bundle that can hold code (pt2, aoti, and what needs a library "
+        "of operators)")  # fmt: skip
     add("--formats", type=formats, help=f"default: {','.join(DEFAULT_FORMATS)}")
     add("--requested", type=requested,
         help="formats whose failure is exit code 3; default: those of --formats, of a group those "
@@ -96,6 +97,9 @@ def export_parser(description: str) -> argparse.ArgumentParser:
     add("--skip_timing", action="store_true",
         help="sooner done: no latency and memory, nothing recommended for its speed")  # fmt: skip
     add("--opset", type=opset, default=OPSET, help="of the ONNX files")
+    add("--onnx_translations", metavar="PATH",
+        help="import path of a table {torch operator: function of onnxscript} for operators that "
+        "the exporter to ONNX does not know")  # fmt: skip
     add("--qat", choices=("off", "auto", "on"), default="off",
         help="onnx-int8-qat: auto makes it where onnx-int8 fails")  # fmt: skip
     add("--qat_epochs", type=positive, default=3, help="epochs of fine-tuning for it")

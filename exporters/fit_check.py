@@ -6,7 +6,8 @@ N batch, K outputs.
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,14 @@ from torch import Tensor, nn
 
 from exporters.candidate import format_module
 from exporters.format_choice import Choice, check_speed_limit, choose
+from exporters.operators import Translations
 from exporters.program import probe
 from exporters.spec import EXAMPLE_BATCH, ExportSpec
 from preprocessing.inputs import values_of
 from tasks.base import build_task
+
+# import path, whether it may lie outside of this project, operators -> a table
+FindTranslations = Callable[[str | None, bool, Collection[str]], Mapping[Any, Any]]
 
 
 def check_export(
@@ -26,8 +31,15 @@ def check_export(
     datamodule: Any,
     formats: str = "default",
     fail_if_slower: bool = False,
+    onnx_translations: str | None = None,
+    allow_external_code: bool = False,
+    find_translations: FindTranslations | None = None,
 ) -> str | None:
     """`check` with what the description says and the datamodule shows, for the flags --export.*.
+
+    Args:
+        find_translations: The table for an import path, whether it may lie outside of this project,
+            and the names of operators.
 
     Returns:
         What a user should know before training: formats that this network will not have, and what
@@ -42,7 +54,11 @@ def check_export(
     inputs, _ = datamodule.example_batch()
     spec = ExportSpec.from_json(description["input_spec"])
     num_outputs = build_task(description).num_outputs
-    notes = [check(module, spec, values_of(inputs), num_outputs, choice)]
+    translations = None
+    if find_translations is not None:
+        translations = partial(find_translations, onnx_translations, allow_external_code)
+    how = num_outputs, choice, translations
+    notes = [check(module, spec, values_of(inputs), *how)]
     if description["preprocessing"]["kind"] == "arrays":
         notes.append(
             "export: the bundle will take .npz files of the inputs alone, since this data has no "
@@ -57,6 +73,7 @@ def check(
     example: Sequence[Tensor] | None = None,
     num_outputs: int | None = None,
     choice: Choice | None = None,
+    translations: Translations | None = None,
 ) -> str | None:
     """Runs a copy of the module as an exporter would; meant for the start of the fit.
 
@@ -66,6 +83,7 @@ def check(
         example: One tensor an input, batch of at least 2; None makes one.
         num_outputs: K that the logits must have.
         choice: The formats to look at; None stands for the default ones.
+        translations: Gives those of operators that ONNX's exporter does not know.
 
     Returns:
         Why formats of groups cannot be made, a line a reason; None where all can.
@@ -89,7 +107,7 @@ def check(
         raise ValueError("export: the example needs a batch of at least 2 (1 would be specialised)")
     copied = copy.deepcopy(module).cpu().float().eval()
     on_cpu = tuple(tensor.detach().cpu() for tensor in inputs)
-    logits, found = probe(copied, on_cpu, spec.dynamic_shapes())
+    logits, found = probe(copied, on_cpu, spec.dynamic_shapes(), translations)
     check_logits(logits, len(inputs[0]), num_outputs)
     return check_formats(copied, on_cpu, {"probe": found}, choice or choose("default"))
 

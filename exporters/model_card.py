@@ -20,6 +20,15 @@ FORMS = {
         "example": "some.png folder/",
         "column": "path",
     },
+    "region": {
+        "what": "regions of pictures",
+        "goes_in": "uint8 pixels [batch, $channels, $height, $width], which the model normalises, "
+        "and a box in each, float32 [batch, 4]: x1, y1, x2, y2 in these pixels. "
+        "`preprocessing/regions.py` scales pictures of other sizes, and boxes with them.",
+        "needs": "pillow",
+        "example": "--column path table.csv",
+        "column": "path",
+    },
     "text": {
         "what": "texts",
         "goes_in": "token ids [batch, length] by `$tokenizer`, at most $max_length a text, padded "
@@ -72,10 +81,12 @@ def model_card(manifest: Mapping[str, Any]) -> str:
     }
     for name, source in (("goes_in", values["goes_in"]), ("calls", read(f"call_{kind}.md"))):
         values[name] = Template(source).substitute(values)
-    script = (manifest["artifacts"].get("torchscript") or {}).get("file")
-    if script and kind != "arrays":
+    script = manifest["artifacts"].get("torchscript") or {}
+    if script.get("file") and kind != "arrays":
         source = read(f"call_{kind}_torchscript.md")
-        values["calls"] += Template(source).substitute(values | {"file": script})
+        libraries = ", ".join((script.get("details") or {}).get("libraries", ()))
+        of_script = {"file": script["file"], "libraries": libraries}
+        values["calls"] += Template(source).substitute(values | of_script)
     return Template(read("model_card.md")).substitute(values)
 
 

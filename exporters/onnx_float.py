@@ -7,6 +7,8 @@ weights in a second file, `<name>.data`.
 
 import json
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ import torch
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner
-from exporters.program import graph_unavailable as unavailable
+from exporters.operators import lacks_translation
+from exporters.process import one_line
+from exporters.program import graph_unavailable
 from exporters.runtime import open_session, run_session
 from exporters.spec import ExportSpec
-
-__all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
 FILE = "model.onnx"
 PRECISION = "fp32"
@@ -27,6 +29,11 @@ RUNTIME = "onnxruntime"
 OUTPUT = "logits"
 MAX_BYTES = 2_000_000_000  # protobuf's limit is 2 GiB
 BOUNDS = "axis_bounds"
+
+
+def unavailable(description: Mapping[str, Any]) -> str | None:
+    """Why no ONNX file can be made, known without trying."""
+    return graph_unavailable(description) or lacks_translation(description)
 
 
 def export(job: ExportJob, path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -43,7 +50,9 @@ def export(job: ExportJob, path: Path, max_bytes: int = MAX_BYTES) -> dict[str, 
 
 def to_program(job: ExportJob) -> Any:
     """Runs torch's exporter."""
-    with warnings.catch_warnings():
+    translations = job.options.translations
+    table = translations(job.operators) if translations is not None else {}
+    with warnings.catch_warnings(), one_cause():
         # https://github.com/pytorch/pytorch/issues/160761: torch uses its own deprecated class
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning, r"(copyreg|torch)\b.*")
         # one Dim shared by the inputs of a text is meant to have one name
@@ -57,7 +66,26 @@ def to_program(job: ExportJob) -> Any:
             output_names=[OUTPUT],
             dynamic_shapes=job.spec.dynamic_shapes(),
             verbose=False,
+            custom_translation_table=dict(table) or None,
         )
+
+
+@contextmanager
+def one_cause() -> Iterator[None]:
+    """Tells what an error of torch's exporter comes from, where that says many lines of advice.
+
+    Raises:
+        ValueError: With the innermost cause.
+    """
+    try:
+        yield
+    except torch.onnx.OnnxExporterError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if cause is error:
+            raise
+        raise ValueError(f"torch.onnx cannot translate it: {one_line(cause)}") from error
 
 
 def clean(model: Any, job: ExportJob) -> None:

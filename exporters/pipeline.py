@@ -25,6 +25,7 @@ from exporters.candidate import Loader, Options, TrainingSource, format_module, 
 from exporters.evaluation import write_reference
 from exporters.format_choice import QAT
 from exporters.manifest import artifact_entry, build_manifest
+from exporters.operators import Translations
 from exporters.outcome import Outcome, restored
 from exporters.process import ChildError, run_child, start_server
 from exporters.verdict import FAILED, PASSED, UNAVAILABLE, Limits, Verdict, judge, judge_speed
@@ -60,11 +61,18 @@ class Pipeline:
         load: Picklable; builds the checkpoint's module in a child.
         training: Picklable; opens the training split in a child.
         console: Shows progress on a terminal.
+        translations: Picklable; gives the table for operators that ONNX's exporter knows not.
     """
 
     def __init__(
-        self, settings: Settings, load: Loader, training: TrainingSource, console: Console
+        self,
+        settings: Settings,
+        load: Loader,
+        training: TrainingSource,
+        console: Console,
+        translations: Translations | None = None,
     ) -> None:
+        self.translations = translations
         self.settings = settings
         self.load = load
         self.training = training
@@ -98,13 +106,15 @@ class Pipeline:
         try:
             description, self.reference = self.child(
                 "computing the reference", write_reference, self.load,
-                self.settings.samples, self.evaluation_file,
+                self.settings.samples, self.evaluation_file, self.translations,
             )  # fmt: skip
         except ChildError as error:
             raise ValueError(str(error)) from error
         settings = self.settings
         self.task = build_task(description)
-        self.key = proven.key_of(settings.checkpoint, settings.samples, self.reference)
+        libraries = description["probe"].get("libraries", ())
+        proven_from = settings.checkpoint, settings.samples, self.reference, libraries
+        self.key = proven.key_of(*proven_from)
         stage = Stage(settings.output)
         try:
             dropped = self.keep_proven(description, stage)
@@ -212,7 +222,8 @@ class Pipeline:
         """One format's two children."""
         folder = stage.candidate(name)
         settings = self.settings
-        options = Options(attempt, self.training, settings.qat_epochs, settings.opset)
+        how = settings.qat_epochs, settings.opset, self.translations
+        options = Options(attempt, self.training, *how)
         start = time.perf_counter()
         try:
             made = self.child(

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from exporters.operators import Translations, facts_of
+
 TORCH = str(Path(torch.__file__).parent)
 # files of the frames between a line of Python and the recorder
 BETWEEN = (Path(__file__).name, "_compile.py", "eval_frame.py")
@@ -61,6 +63,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operators: set[str] = set()
+        self.qualified: set[str] = set()  # such as aten::relu
         self.decisions: dict[str, None] = {}  # in the order of the run, each once
 
     def __torch_dispatch__(
@@ -69,6 +72,7 @@ class Recorder(TorchDispatchMode):
         """Runs the operator as it would have run."""
         name = func.overloadpacket.__name__
         self.operators.add(name)
+        self.qualified.add(f"{func.namespace}::{name}")
         if name == "_local_scalar_dense" and args[0].dtype == torch.bool:
             frame = reading_frame()
             if not frame.f_code.co_filename.startswith(TORCH):  # exporters know torch's own
@@ -91,13 +95,19 @@ def describe(frame: FrameType) -> str:
 
 
 def probe(
-    module: nn.Module, example: Sequence[Tensor], dynamic_shapes: Any
+    module: nn.Module,
+    example: Sequence[Tensor],
+    dynamic_shapes: Any,
+    translations: Translations | None = None,
 ) -> tuple[object, dict[str, list[str]]]:
     """Runs the module once.
 
     Returns:
-        Its output, and what was found: "operators", and "decisions", the lines that choose by the
-        values of a tensor so that torch.export fails.
+        Its output, and what was found: "operators", "decisions", the lines that choose by the
+        values of a tensor so that torch.export fails, and what `facts_of` says of the operators.
+
+    Raises:
+        ValueError: There is no table of translations where one was named.
     """
     with torch.no_grad(), Recorder() as recorder:
         output = module(*example)
@@ -108,7 +118,15 @@ def probe(
             decisions = []
         except Exception:  # of many types; the verdict is that it fails
             pass
-    return output, {"operators": sorted(recorder.operators), "decisions": decisions}
+    facts = facts_of(recorder.qualified, translations)
+    return output, {"operators": sorted(recorder.operators), "decisions": decisions} | facts
+
+
+def operators_of(module: nn.Module, example: Sequence[Tensor]) -> list[str]:
+    """The operators of one run, such as "aten::relu"."""
+    with torch.no_grad(), Recorder() as recorder:
+        module(*example)
+    return sorted(recorder.qualified)
 
 
 def graph_unavailable(description: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ files, in the bundle or in what an interrupted export left, have the hashes that
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ CODE = (Path(__file__).parent, Path(tasks.__file__).parent)
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 
 
-def key_of(checkpoint: Path, samples: Path, reference: Mapping[str, Any]) -> str | None:
+def key_of(
+    checkpoint: Path, samples: Path, reference: Mapping[str, Any], libraries: Sequence[str] = ()
+) -> str | None:
     """One hash of all that a comparison depends on; None where there is nothing to compare with.
 
     What a format is made with and judged by (opset, limits) is added by the caller.
@@ -29,12 +31,14 @@ def key_of(checkpoint: Path, samples: Path, reference: Mapping[str, Any]) -> str
     if not reference:
         return None
     calibration = samples / "calibration.npz"
+    of_operators = {"libraries": list(libraries)} if libraries else {}
     facts = {
         "checkpoint": sha256_of(checkpoint),
         "calibration": sha256_of(calibration) if calibration.is_file() else None,
         "reference": reference["sha256"],
         "versions": library_versions(LIBRARIES),
         "code": [sha256_of(path) for folder in CODE for path in sorted(folder.glob("*.py"))],
+        **of_operators,  # SHA-256 of the compiled ones
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

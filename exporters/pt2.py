@@ -13,15 +13,18 @@ import torch
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner, tensor_runner
-from exporters.program import graph_unavailable as unavailable
-from exporters.program import ignore_loop_warnings, to_program
+from exporters.operators import lacks_library
+from exporters.program import graph_unavailable, ignore_loop_warnings, to_program
 from exporters.spec import ExportSpec
-
-__all__ = ["FILE", "PRECISION", "RUNTIME", "export", "load", "read_back", "unavailable"]
 
 FILE = "model.pt2"
 PRECISION = "fp32"
 RUNTIME = "torch"
+
+
+def unavailable(description: Mapping[str, Any]) -> str | None:
+    """Why this format cannot be made, known without trying."""
+    return graph_unavailable(description) or lacks_library(description)
 
 
 def export(job: ExportJob, path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ INTEGER_OPERATORS = (
     "QAttention",
     "QEmbedLayerNormalization",
 )
+POSITIONS = {"RoiAlign": 1, "GridSample": 1}  # which input holds places in the first
 SHOWN = 6  # names in a line of the table; the manifest has all
 
 
@@ -54,12 +55,27 @@ def kept_in_fp32(graph: Any, method: str) -> list[list[str]]:
     else:
         embeddings = [node.name for node in graph.node if node.op_type == "Gather"]
         steps = [[node.name for node in convolutions], [output_node(graph)], embeddings]
-    stages = [steps[0]]
+    stages = [steps[0] + [name for name in places(graph) if name not in steps[0]]]
     for step in steps[1:]:
         more = [name for name in step if name not in stages[-1]]
         if more:
             stages.append(stages[-1] + more)
     return stages
+
+
+def places(graph: Any) -> list[str]:
+    """Nodes that compute places in an image: in 256 steps a box would not be where it was."""
+    producers = {name: node for node in graph.node for name in node.output}
+    waiting = [
+        node.input[POSITIONS[node.op_type]] for node in graph.node if node.op_type in POSITIONS
+    ]
+    found = {}
+    for name in waiting:
+        node = producers.get(name)
+        if node is not None and node.name not in found:
+            found[node.name] = node
+            waiting += node.input
+    return [node.name for node in graph.node if node.name in found]
 
 
 def groups(convolution: Any) -> int:

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,11 @@ class Predictor:
         """Answers in the order of the samples; faults before the answers of their batch."""
         if arguments.text and not self.reader.takes_text:
             raise ValueError("--text: this model takes files, not texts")
+        if self.reader.columns and not arguments.column:
+            raise ValueError(
+                f"this model takes a place in a picture: give a table with the columns path, "
+                f"{', '.join(self.reader.columns)}, and --column path"
+            )
         for samples, items, faults in self.batches(arguments):
             yield from faults
             if items:
@@ -123,20 +128,22 @@ class Predictor:
     def batches(self, arguments: argparse.Namespace) -> Iterator[Batch]:
         """What can be read, and a fault for what cannot."""
         reader = self.reader
-        table = table_flags(arguments)
+        table = replace(table_flags(arguments), values=reader.columns)
         samples = find_samples(
             arguments.text, arguments.files, table, reader.takes_text, reader.extensions, say
         )
         read, items, faults = batch = [], [], []  # type: Batch
         for sample in samples:
-            name, content, _ = sample
+            name, content, _, values = sample
             try:
                 if isinstance(content, ValueError):
                     raise content
-                items.append(reader.read(content))
+                items.append(reader.read(content, *values))
                 read.append(sample)
             except (ValueError, OSError, MemoryError) as error:
-                message = str(error).removeprefix(f"{content}: ") or type(error).__name__
+                message = str(error) or type(error).__name__
+                if not values:
+                    message = message.removeprefix(f"{content}: ")
                 faults.append(Fault(message if name in message else f"{name}: {message}"))
             if len(items) + len(faults) == arguments.batch_size:
                 yield batch
@@ -158,7 +165,7 @@ class Predictor:
             arguments.top_k,
             arguments.threshold,
         )
-        for (name, _, kept), found, is_finite in zip(samples, answers, finite, strict=True):
+        for (name, _, kept, _), found, is_finite in zip(samples, answers, finite, strict=True):
             if is_finite:
                 yield Prediction(name, found, kept)
             else:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from exporters.candidate import ExportJob
 from exporters.evaluation import Runner, tensor_runner
+from exporters.operators import lacks_library
 from exporters.process import one_line
 from exporters.spec import ExportSpec
 
@@ -31,7 +32,7 @@ def unavailable(description: Mapping[str, Any]) -> str | None:
     """Why this format cannot be made here, known without trying."""
     if sys.version_info >= (3, 14):
         return "TorchScript does not exist on Python 3.14 and later"
-    return None
+    return lacks_library(description)
 
 
 def export(job: ExportJob, path: Path) -> dict[str, Any]:

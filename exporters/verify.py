@@ -58,7 +58,7 @@ def prove(
     spec = ExportSpec.from_json(input_spec)
     path = folder / next(iter(files))
     try:
-        runner: Runner = exporter.load(path, spec.names, None)
+        runner: Runner = runner_of(format_name, path, spec.names, None)
     except Exception as error:  # any fault of a runtime's loader is a finding, not a crash
         evidence.problems.append(f"does not load: {one_line(error)}")
         return evidence

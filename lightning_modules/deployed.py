@@ -8,6 +8,7 @@ N batch, C channels, H height, W width, L tokens, K classes.
 """
 
 import importlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from lightning_modules.checkpoint import STATE_PREFIX
 from lightning_modules.network_signature import STARTS, build_network
 from lightning_modules.networks import NETWORKS
 
-PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks")
+PROJECT_PACKAGES = ("lightning_modules", "datamodules", "callbacks", "ops")
 
 
 class DeployedImages(nn.Module):
@@ -58,13 +59,33 @@ def passing_on(network: nn.Module, names: Sequence[str]) -> nn.Module:
     return fx.GraphModule({"network": network}, graph, "DeployedInputs")
 
 
+def normalising(
+    network: nn.Module, names: Sequence[str], mean: Sequence[float], std: Sequence[float]
+) -> nn.Module:
+    """`passing_on`, but the input `images` is normalised first, as `DeployedImages` does it."""
+    alone = DeployedImages(network, mean, std)
+    graph = fx.Graph()
+    inputs = {name: graph.placeholder(name, Tensor) for name in names}
+    of_mean, of_std = graph.get_attr("mean"), graph.get_attr("std")
+    pixels = graph.call_method("to", (inputs["images"], of_mean))  # to its dtype
+    centred = graph.call_function(operator.sub, (pixels, of_mean))
+    inputs["images"] = graph.call_function(operator.truediv, (centred, of_std))
+    graph.output(graph.call_module("network", tuple(inputs.values())))
+    parts = {"network": network, "mean": alone.mean, "std": alone.std}
+    return fx.GraphModule(parts, graph, "DeployedInputs")
+
+
 def deploy(
     network: nn.Module, normalisation: Mapping[str, Any] | None, input_spec: Mapping[str, Any]
 ) -> nn.Module:
     """Puts the input side around a network: normalisation where data have one, else nothing."""
-    if normalisation:
-        return DeployedImages(network, normalisation["mean"], normalisation["std"])
-    return passing_on(network, [item["name"] for item in input_spec["inputs"]])
+    names = [item["name"] for item in input_spec["inputs"]]
+    if not normalisation:
+        return passing_on(network, names)
+    statistics = normalisation["mean"], normalisation["std"]
+    if len(names) < 2:
+        return DeployedImages(network, *statistics)
+    return normalising(network, names, *statistics)
 
 
 def resolve(path: str, allow_external_code: bool = False) -> Any:

@@ -1,5 +1,6 @@
 """Which files a model takes and how they become its inputs, as its preprocessing says by "kind":
-pictures ("image"), texts ("text"), or files that hold the inputs themselves ("arrays").
+pictures ("image"), boxes in pictures, which a table names ("region"), texts ("text"), or files that
+hold the inputs themselves ("arrays").
 
 N batch.
 """
@@ -20,7 +21,12 @@ from preprocessing.sources import MAX_CHARACTERS
 TEXT_EXTENSIONS = (".txt",)
 ARRAY_EXTENSIONS = (".npz",)
 # what of this package reads each kind
-PARTS = {"image": ("images.py",), "text": ("text*.py",), "arrays": ("inputs.py",)}
+PARTS = {
+    "image": ("images.py",),
+    "region": ("images.py", "regions.py"),
+    "text": ("text*.py",),
+    "arrays": ("inputs.py",),
+}
 TOKENIZER = "tokenizer.json"  # the only file that a model brings along, and only one of texts
 STRAY_BYTE = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of it
 
@@ -31,9 +37,10 @@ class Reader:
 
     takes_text: bool  # a line or a cell is a sample itself; else it names a file
     extensions: tuple[str, ...]  # of what is taken from folders
-    read: Callable[[str | Path], Any]
+    read: Callable[..., Any]  # of a text or path, and the cells of `columns`
     collate: Callable[[list[Any]], dict[str, np.ndarray]]
     counts: Counter[str] = field(default_factory=Counter)  # of what was odd though it was answered
+    columns: tuple[str, ...] = ()  # of a table, which a sample needs beside its file
 
 
 def check_preprocessing(preprocessing: Mapping[str, Any], files: Mapping[str, object]) -> None:
@@ -47,6 +54,14 @@ def check_preprocessing(preprocessing: Mapping[str, Any], files: Mapping[str, ob
     kind = preprocessing.get("kind")
     if kind not in PARTS:
         raise ValueError(f"has preprocessing of kind {kind!r}, not one of {', '.join(PARTS)}")
+    if kind == "region":
+        columns = preprocessing.get("boxes")
+        if (
+            not isinstance(columns, list)
+            or len(columns) != 4
+            or not all(isinstance(name, str) for name in columns)
+        ):
+            raise ValueError(f"names the columns of a box {columns!r}, expected four texts")
     needed = {TOKENIZER} if kind == "text" else set()
     if foreign := [name for name in files if name not in needed]:
         raise ValueError(f"brings files that no model needs: {', '.join(map(repr, foreign))}")
@@ -89,6 +104,19 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
         )
     from preprocessing.images import EXTENSIONS, decode_image
 
+    if preprocessing["kind"] == "region":
+        from preprocessing.regions import decode_region
+
+        return Reader(
+            False,
+            EXTENSIONS,
+            lambda path, *box: decode_region(path, box, preprocessing, counts),
+            lambda samples: {
+                name: np.stack([sample[name] for sample in samples]) for name in ("images", "boxes")
+            },
+            counts,
+            tuple(preprocessing["boxes"]),
+        )
     return Reader(
         False,
         EXTENSIONS,

@@ -33,20 +33,22 @@ Content = str | Path | ValueError
 
 
 class Sample(NamedTuple):
-    """What a sample is called, its text, its file or why it has none, and cells of its row that
-    are kept for the answer."""
+    """What a sample is called, its text, its file or why it has none, cells of its row that are
+    kept for the answer, and those that its reader needs."""
 
     name: str
     content: Content
     kept: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = ()
 
 
 class Cell(NamedTuple):
-    """The line where a row begins, its text or why it has none, and the cells to keep."""
+    """The line where a row begins, its text or why it has none, the cells to keep, and values."""
 
     line: int
     content: str | ValueError
     kept: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = ()
 
 
 Rows = Iterator[Cell]
@@ -96,13 +98,18 @@ def shortened(text: str) -> str:
 
 
 def as_samples(origin: str, rows: Rows, takes_text: bool, folder: Path) -> Iterator[Sample]:
-    """Names lines and cells by where they stand; or they are paths from `folder`."""
+    """Names lines and cells by where they stand; or they are paths from `folder`, which are names
+    where a row has nothing else."""
     line = 0
-    for line, content, kept in rows:  # noqa: B007
+    for line, content, kept, values in rows:
+        place = f"{origin}:{line}"
         if takes_text or isinstance(content, ValueError):
-            yield Sample(f"{origin}:{line}", content, kept)
+            yield Sample(place, content, kept)
         elif content.strip():
-            yield Sample(str(folder / content.strip()), folder / content.strip(), kept)
+            path = folder / content.strip()
+            yield Sample(place if values else str(path), path, kept, values)
+        elif values:
+            yield Sample(place, ValueError("no path in this row"), kept)
     if line == 0:
         raise ValueError(f"{origin}: nothing in it")
 
@@ -176,8 +183,7 @@ def table_rows(path: Path, table: TableFlags, say: Callable[[str], None]) -> Row
             yield from json_rows(path, stream, table)
         return
     with open_table(path, table) as stream:
-        wanted = (*table.columns, *table.keep)
-        form = table_form(path, first_lines(stream), wanted, table.declared)
+        form = table_form(path, first_lines(stream), table.wanted, table.declared)
     for found in form.found:
         say(f"{path}: {found}")
     with open_table(path, table) as stream:
@@ -200,9 +206,9 @@ def csv_rows(path: Path, stream: IO[str], table: TableFlags, form: TableForm) ->
         for row in reader:
             if row and not width:
                 width = len(row)
-                places, kept = (
+                places, kept, values = (
                     [table.place(path, name, row, form.has_header) for name in names]
-                    for names in (table.columns, table.keep)
+                    for names in (table.columns, table.keep, table.values)
                 )
                 is_data = not form.has_header
             else:
@@ -211,7 +217,8 @@ def csv_rows(path: Path, stream: IO[str], table: TableFlags, form: TableForm) ->
                 yield Cell(line, ValueError(f"{len(row)} columns, the first row has {width}"))
             elif is_data:
                 text = " ".join(row[place] for place in places)
-                yield Cell(line, text, tuple(row[place] for place in kept))
+                others = (tuple(row[place] for place in some) for some in (kept, values))
+                yield Cell(line, text, *others)
             line = reader.line_num + 1
     except csv.Error as error:
         closing = "a quote that opens in this row is never closed"
@@ -231,21 +238,27 @@ def json_rows(path: Path, stream: IO[str], table: TableFlags) -> Rows:
             continue
         if not names:
             first = list(row)
-            wanted = (*table.columns, *table.keep)
-            names = [first[table.place(path, n, first)] if is_number(n) else n for n in wanted]
-        yield json_cell(number, row, names[: len(table.columns)], names[len(table.columns) :])
+            names = [
+                first[table.place(path, name, first)] if is_number(name) else name
+                for name in table.wanted
+            ]
+        ends = len(table.columns), len(table.columns) + len(table.keep)
+        yield json_cell(number, row, names[: ends[0]], names[ends[0] : ends[1]], names[ends[1] :])
 
 
-def json_cell(number: int, row: dict[str, Any], names: list[str], kept: list[str]) -> Cell:
+def json_cell(
+    number: int, row: dict[str, Any], names: list[str], kept: list[str], values: list[str]
+) -> Cell:
     """The chosen values of one object."""
-    for name in (*names, *kept):
+    for name in (*names, *kept, *values):
         if name not in row:
             problem = f"no value for {name!r}; there are {', '.join(row)[:200]}"
             return Cell(number, ValueError(problem))
     for name in names:
         if unfit := value_problem(name, row[name]):
             return Cell(number, ValueError(unfit))
-    return Cell(number, " ".join(str(row[n]) for n in names), tuple(row[n] for n in kept))
+    others = (tuple(row[name] for name in some) for some in (kept, values))
+    return Cell(number, " ".join(str(row[n]) for n in names), *others)
 
 
 def json_object(line: str) -> dict[str, Any] | ValueError:

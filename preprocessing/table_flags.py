@@ -14,13 +14,20 @@ class TableFlags:
     """Which columns of tables are read, and what is declared of their form.
 
     columns: Names, or numbers from 0, of a table's columns, joined by a space; empty where there
-        are no tables. keep: Columns that are kept for the answer. encoding: Of tables.
+        are no tables. keep: Columns that are kept for the answer. encoding: Of tables. values:
+        Columns that the model's reader needs beside them, as of a box.
     """
 
     columns: Sequence[str] = ()
     keep: Sequence[str] = ()
     declared: Declared = Declared()
     encoding: str = "utf-8-sig"
+    values: Sequence[str] = ()
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All columns."""
+        return (*self.columns, *self.keep, *self.values)
 
     def place(self, path: Path, wanted: str, first: list[str], has_header: bool = True) -> int:
         """Where a column stands.

@@ -30,6 +30,8 @@ for launched_by in ("WANDB_API_KEY", "WANDB_MODE", "SLURM_NTASKS", "WORLD_SIZE",
 HOME = Path(tempfile.mkdtemp(prefix="home-of-tests-"))
 os.environ["HOME"] = str(HOME)  # settings, logins and caches of whoever runs the tests stay out
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(HOME / "inductor")  # else in the system's /tmp
+# named by a hash of their sources, and slow to compile: kept for the next run
+os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "operators")
 
 
 def is_local(host: object) -> bool:

@@ -163,10 +163,27 @@ class LargerImages(TinyImages):
         return splits
 
 
+class TinyRegions(LargerImages):
+    """The same pictures, with a box around all of each."""
+
+    @property
+    def input_spec(self) -> dict[str, Any]:
+        boxes = {"name": "boxes", "dtype": "float32", "shape": ["batch", 4]}
+        spec = super().input_spec
+        return spec | {"inputs": [*spec["inputs"], boxes]}
+
+    def inputs_of(self, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        boxes = np.array([[0, 0, 32, 32]] * len(rows), np.float32)
+        return super().inputs_of(split, rows) | {"boxes": boxes}
+
+
 @pytest.fixture(params=NETWORKS)
 def network_and_data(request: pytest.FixtureRequest) -> tuple[str, Any]:
-    parameters = inspect.signature(network_class(request.param, True)).parameters
-    return request.param, TinyText() if "vocab_size" in parameters else LargerImages()
+    network = network_class(request.param, True)
+    if "vocab_size" in inspect.signature(network).parameters:
+        return request.param, TinyText()
+    takes_boxes = "boxes" in inspect.signature(network.forward).parameters  # type: ignore[attr-defined]
+    return request.param, TinyRegions() if takes_boxes else LargerImages()
 
 
 @pytest.fixture
@@ -209,7 +226,7 @@ def test_a_prediction_is_independent_of_its_batch(
         together = model(*inputs)
         for row in range(len(together)):
             alone = [x[row : row + 1] for x in inputs]
-            if len(alone) == 2:  # texts, without the padding that others need
+            if alone[-1].ndim == 1:  # lengths of texts, without the padding that others need
                 alone[0] = alone[0][:, : int(alone[1])]
             torch.testing.assert_close(model(*alone)[0], together[row], rtol=1e-4, atol=1e-5)
 

@@ -116,11 +116,11 @@ def test_the_check_runs_when_the_fit_starts(tmp_path: Path, script: Path) -> Non
     checked: list[tuple[Any, ...]] = []
     callback = Export(TinyRun(tmp_path), lambda *given: checked.append(given), script)
     callback.on_fit_start(trainer_of(), MODULE)
-    assert checked == [(MODULE.deployed, {}, "data", "default", False)]
+    assert checked == [(MODULE.deployed, {}, "data", "default", False, None, False)]
     flags: dict[str, Any] = {"formats": "onnx,int8", "qat": "on", "fail_if_slower": True}
     trained = Export(TinyRun(tmp_path), lambda *given: checked.append(given), script, **flags)
     trained.on_fit_start(trainer_of(), MODULE)
-    assert checked[1] == (MODULE.deployed, {}, "data", "onnx,int8,onnx-int8-qat", True)
+    assert checked[1] == (MODULE.deployed, {}, "data", "onnx,int8,onnx-int8-qat", True, None, False)
 
     trainer = trainer_of()
     callback = Export(TinyRun(tmp_path), lambda *_: "no graph can hold this", script)

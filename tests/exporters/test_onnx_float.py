@@ -74,3 +74,17 @@ def test_a_large_model_keeps_its_weights_beside_it(job: ExportJob, tmp_path: Pat
     np.testing.assert_allclose(
         onnx_float.load(path, ["images"], 1)({"images": images}), expected, atol=1e-5
     )
+
+
+def test_the_innermost_cause_is_what_is_said() -> None:
+    def fail() -> None:
+        try:
+            raise RuntimeError("no such axis\nand more")
+        except RuntimeError as error:
+            raise torch.onnx.OnnxExporterError("many lines\nof advice") from error
+
+    said = "^torch.onnx cannot translate it: RuntimeError: no such axis$"
+    with pytest.raises(ValueError, match=said), onnx_float.one_cause():
+        fail()
+    with pytest.raises(torch.onnx.OnnxExporterError), onnx_float.one_cause():
+        raise torch.onnx.OnnxExporterError("of its own")

@@ -177,6 +177,16 @@ def test_what_stays_in_fp32_grows_along_the_list() -> None:
     assert kept_in_fp32(recurrent, "dynamic") == [[], ["n2"], ["n2", "n0"]]
 
 
+def test_what_computes_places_always_stays_in_fp32() -> None:
+    graph = graph_of(
+        ("Conv", ["x", "u"], ["a"]), ("Concat", ["i", "boxes"], ["r"]), ("Slice", ["r"], ["s"]),
+        ("Cast", ["r"], ["n"]), ("RoiAlign", ["a", "s", "n"], ["p"]), ("Gemm", ["p", "v"], ["y"]),
+    )  # fmt: skip
+    first, *others = kept_in_fp32(graph, "static")
+    assert first == ["n5", "n1", "n2"]
+    assert all(set(first) < set(other) for other in others)
+
+
 def test_a_long_list_of_names_is_shortened() -> None:
     assert shortened([]) == "nothing"
     assert shortened(list("abcdef")) == "a, b, c, d, e, f"

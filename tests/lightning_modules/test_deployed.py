@@ -84,6 +84,23 @@ def test_inputs_without_a_normalisation_are_handed_on_by_their_names() -> None:
         assert torch.equal(same(*inputs), network(*inputs))
 
 
+def test_images_are_normalised_and_other_inputs_handed_on() -> None:
+    class Sum(nn.Module):
+        def forward(self, boxes: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+            return images.sum((2, 3)) + boxes
+
+    spec = {"inputs": [{"name": "boxes"}, {"name": "images"}]}
+    deployed = deploy(Sum(), {"mean": [0.5, 0.2], "std": [0.1, 0.4]}, spec)
+    assert list(inspect.signature(deployed.forward).parameters) == ["boxes", "images"]
+    images = torch.randint(256, (3, 2, 4, 4), dtype=torch.uint8)
+    alone = DeployedImages(nn.Identity(), [0.5, 0.2], [0.1, 0.4])
+    assert sorted(deployed.state_dict()) == sorted(alone.state_dict()) == ["mean", "std"]
+    boxes = torch.tensor([[3.0, 4], [5, 6], [7, 8]])
+    for same in (deployed, copy.deepcopy(deployed)):
+        assert torch.equal(same(boxes, images), alone(images).sum((2, 3)) + boxes)
+    assert deployed.double()(boxes, images).dtype == torch.float64
+
+
 def test_a_weight_that_is_no_tensor_is_named(module: DeployedImages) -> None:
     checkpoint = checkpoint_of(module)
     checkpoint["state_dict"]["model.mean"] = [1.0]

@@ -28,7 +28,7 @@ def samples(*names: object, takes_text: bool = True, texts=(), said=None, **tabl
 def find(*names: object, **arguments: object) -> list:
     """(name, content) with the message in the place of a fault."""
     found = samples(*names, **arguments)  # type: ignore[arg-type]
-    return [(name, str(c) if isinstance(c, ValueError) else c) for name, c, _ in found]
+    return [(name, str(c) if isinstance(c, ValueError) else c) for name, c, *_ in found]
 
 
 def test_texts_files_and_folders_in_order(tmp_path: Path) -> None:
