@@ -30,6 +30,7 @@ from cli.chosen_classes import (
 )
 from cli.data_defaults import data_defaults
 from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
+from cli.own_module import needless_line
 from cli.parsing import (
     Configuration,
     build_parser,
@@ -46,6 +47,7 @@ from cli.run import Run
 from cli.settings import (
     Setting,
     check_given,
+    flatten,
     joined,
     last_value,
     overridden,
@@ -113,6 +115,10 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         problems += further.outside
         notes += lines
         configuration = join(parser, found.fine + further.fine)
+    if module := next((group.callable for group in groups if group.key == "module"), None):
+        values, usual = flatten(configuration), flatten(join(parser, []))
+        changed = {s.name: s.value for s in given if values.get(s.name) != usual.get(s.name)}
+        notes += filter(None, [needless_line(module, changed)])
     machine = check_machine(configuration)
     values = [] if problems else check_values(configuration, table, with_trainer=not machine)
     problems += [*found.outside, *machine, *values]

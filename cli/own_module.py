@@ -17,6 +17,13 @@ PROVIDED = frozenset(
     ["model", "criterion", "description", "optimizer", "schedule", "activation_checkpointing"]
 )
 NEEDED = ("training_step", "configure_optimizers")
+FLAGS_OF = {  # what its constructor may ask for -> how flags begin that are for that alone
+    "model": "model.",
+    "criterion": "loss.",
+    "optimizer": "optimizer.",
+    "schedule": "schedule.",
+    "activation_checkpointing": "model.checkpoint_activations",
+}
 
 
 def module_class(name: str, allow_external_code: bool = False) -> type[pl.LightningModule]:
@@ -48,6 +55,20 @@ def asked_by(module: type) -> set[str]:
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
                 break
     return names
+
+
+def needless_line(module: type, given: Mapping[str, Any]) -> str | None:
+    """Says which settings, by name, reach nothing, since the module does not ask for their part."""
+    asked = asked_by(module)
+    starts = tuple(start for part, start in FLAGS_OF.items() if part not in asked)
+    names = ", ".join(f"--{name}" for name in given if name.startswith(starts))
+    return f"without effect, as {module.__name__} does not ask for it: {names}" if names else None
+
+
+def untested_line(module: pl.LightningModule) -> str | None:
+    """Says, before training, that there will be no test."""
+    is_tested = is_defined(type(module), "test_step")
+    return None if is_tested else f"no test, {type(module).__name__} has no test_step"
 
 
 def build_module(
