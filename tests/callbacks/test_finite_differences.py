@@ -99,8 +99,8 @@ def test_wrong_factor_is_an_error_that_names_the_parameters_before_it(factor: fl
     with pytest.raises(ValueError, match="the backward pass is wrong") as caught:
         check_model(Net(factor), batch(), CPU)
     message = str(caught.value)
-    assert "network.first.weight" in message
-    assert "network.first.bias" in message
+    assert "first.weight" in message
+    assert "first.bias" in message
     assert "second" not in message
     assert "head" not in message
     assert "--gradient_check.before_fit false" in message
