@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from datamodules.findings import Finding
-from preprocessing.inputs import InputsSpec, named
+from preprocessing.inputs import InputsSpec, named, shape_in_words
 from preprocessing.reader import check_preprocessing
 from tasks.base import Task
 from tasks.single_label import SingleLabel
@@ -216,7 +216,7 @@ def bad_train_targets(data: Any) -> Iterator[str]:
 def bad_targets(targets: Any, task: Task) -> Iterator[str]:
     """What is wrong with the targets of some samples, an array or tensor."""
     if not hasattr(targets, "dtype") or not targets.ndim or not len(targets):
-        yield f"expected targets {task.target_dtype} [N,...], got {shape_of(targets)}"
+        yield f"expected targets {task.target_dtype} [N,...], got {shape_in_words(targets)}"
     elif problem := task.bad_target(np.asarray(targets)):
         yield problem
 
@@ -245,7 +245,7 @@ def bad_normalisation(data: Any) -> Iterator[str]:
 def bad_batch(data: Any) -> Iterator[str]:
     batch = data.example_batch()
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        yield f"expected (inputs, targets), got {shape_of(batch)}"
+        yield f"expected (inputs, targets), got {shape_in_words(batch)}"
         return
     yield from bad_samples(data, *batch)
 
@@ -268,17 +268,6 @@ def bad_samples(data: Any, inputs: Any, targets: Any) -> Iterator[str]:
     if len({*lengths.values()}) > 1:
         counted = ", ".join(f"{length} of {name}" for name, length in lengths.items())
         yield f"expected as many targets as samples of each input, got {counted}"
-
-
-def type_of(values: Any) -> str:
-    return str(getattr(values, "dtype", type(values).__name__)).removeprefix("torch.")
-
-
-def shape_of(value: Any) -> str:
-    """Type and shape in words."""
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {', '.join(map(shape_of, value)) or 'nothing'}"
-    return f"{type_of(value)} {list(value.shape)}" if hasattr(value, "shape") else type_of(value)
 
 
 FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
