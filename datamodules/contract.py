@@ -9,7 +9,6 @@ N batch, M training samples, C channels, H height, W width, K classes.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,13 +123,7 @@ DEFAULTS: dict[str, Callable[[Any], Any]] = {
     "look": lambda data: lambda full: [],
     "initialise": lambda data: lambda network: None,
 }
-DESCRIBED = (
-    "input_spec",
-    "preprocessing",
-    "files",
-    "normalisation",
-    "fingerprint",
-)
+DESCRIBED = ("input_spec", "preprocessing", "files", "normalisation", "fingerprint")
 
 
 def part(data: Any, name: str) -> Any:
@@ -193,13 +186,14 @@ def bad_task(data: Any) -> Iterator[str]:
         yield f"class_names: expected different texts, got {names!r:.200}"
 
 
-def bad_form(data: Any, name: str) -> Iterator[str]:
-    """Whether a part that stands for itself is what it should be."""
-    expected, is_right = FORMS[name]
-    found = getattr(data, name)
-    found = found() if callable(found) else found
-    if not is_right(found):
-        yield f"expected {expected}, got {found!r:.200}"
+def bad_fingerprint(data: Any) -> Iterator[str]:
+    if not (isinstance(data.fingerprint, str) and data.fingerprint):
+        yield f"expected a text, got {data.fingerprint!r:.200}"
+
+
+def bad_network_arguments(data: Any) -> Iterator[str]:
+    if not isinstance(found := data.network_arguments(), Mapping):
+        yield f"expected values by name, got {found!r:.200}"
 
 
 def bad_input_spec(data: Any) -> Iterator[str]:
@@ -270,13 +264,10 @@ def bad_samples(data: Any, inputs: Any, targets: Any) -> Iterator[str]:
         yield f"expected as many targets as samples of each input, got {counted}"
 
 
-FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "fingerprint": ("a text", lambda found: isinstance(found, str) and found != ""),
-    "network_arguments": ("values by name", lambda found: isinstance(found, Mapping)),
-}
 # what each looks at first, and what else it needs to be there
 CHECKS: tuple[tuple[tuple[str, ...], Callable[[Any], Iterator[str]]], ...] = (
-    *(((name,), partial(bad_form, name=name)) for name in FORMS),
+    (("fingerprint",), bad_fingerprint),
+    (("network_arguments",), bad_network_arguments),
     (("task",), bad_task),
     (("input_spec",), bad_input_spec),
     (("train_targets", "task"), bad_train_targets),
