@@ -5,7 +5,7 @@ settings of optimizer and schedule. What else its constructor takes is a flag, `
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -45,7 +45,7 @@ def is_defined(module: type[pl.LightningModule], method: str) -> bool:
     return getattr(module, method) is not getattr(pl.LightningModule, method)
 
 
-def asked_by(module: type) -> set[str]:
+def asked_by(module: Any) -> set[str]:
     """Names of a constructor's arguments; `**kwargs` are taken to go to the class above."""
     names: set[str] = set()
     for one in module.__mro__:
@@ -57,12 +57,12 @@ def asked_by(module: type) -> set[str]:
     return names
 
 
-def needless_line(module: type, given: Mapping[str, Any]) -> str | None:
-    """Says which settings, by name, reach nothing, since the module does not ask for their part."""
+def not_asked_for(module: Any, given: Iterable[str]) -> list[str]:
+    """A line on the settings, by name, that reach nothing: the module does not ask for them."""
     asked = asked_by(module)
     starts = tuple(start for part, start in FLAGS_OF.items() if part not in asked)
     names = ", ".join(f"--{name}" for name in given if name.startswith(starts))
-    return f"without effect, as {module.__name__} does not ask for it: {names}" if names else None
+    return [f"without effect, as {module.__name__} does not ask for it: {names}"] if names else []
 
 
 def untested_line(module: pl.LightningModule) -> str | None:

@@ -12,7 +12,7 @@ from cli.own_module import (
     asked_by,
     build_module,
     module_class,
-    needless_line,
+    not_asked_for,
     untested_line,
 )
 from lightning_modules.classifier import Classifier
@@ -126,8 +126,9 @@ def test_what_lightning_does_only_where_it_optimizes(
 def test_settings_of_parts_that_it_does_not_ask_for_are_named() -> None:
     names = ["model.width", "model.checkpoint_activations", "loss.name", "optimizer.lr", "seed"]
     given = dict.fromkeys(names)
-    assert needless_line(Classifier, given) is None
-    assert needless_line(Whole, given) == (
+    assert not_asked_for(Classifier, given) == []
+    (line,) = not_asked_for(Whole, given)
+    assert line == (
         "without effect, as Whole does not ask for it: --model.checkpoint_activations, "
         "--loss.name, --optimizer.lr"
     )
