@@ -34,6 +34,7 @@ from cli.building import CallbackTable, build_callbacks, build_data, build_model
 from cli.checks import set_matmul_precision
 from cli.configuration import configure
 from cli.known_warnings import hide_known_warnings
+from cli.own_module import untested_line
 from cli.parsing import Configuration
 from cli.problems import bad_arguments
 from cli.provenance import start_line, tested_line
@@ -92,8 +93,7 @@ def train(configuration: Configuration, run: Run) -> int:
     callbacks = build_callbacks(configuration, CALLBACKS, run)
     chosen = [Described(description), *callbacks.values()]
     trainer = build_trainer(configuration, chosen, run.folder, data)
-    place = f"run folder: {run.folder}" if run.folder else None
-    run.say(start_line(configuration, model, trainer), place)
+    run.say(start_line(configuration, model, trainer), run.folder_line, untested_line(model))
     check_first_batch(model, data.example_batch(), trainer.strategy)
     run.share_errors(trainer.world_size)
 
@@ -107,20 +107,21 @@ def test_and_export(
 ) -> int:
     """The best checkpoint is exported by another process while it is tested in this one."""
     checkpoint, export, wandb = map(callbacks.get, ("checkpoint", "export", "wandb"))
-    best = checkpoint.best_path if checkpoint else None
+    best, monitor = (checkpoint.best_path, checkpoint.monitor) if checkpoint else (None, None)
     if export:
         export.start(trainer, data, best)
+    is_tested = trainer.limit_test_batches != 0 and not untested_line(model)
     if run.folder and run.is_rank_zero:
-        monitor, is_tested = checkpoint and checkpoint.monitor, trainer.limit_test_batches != 0
         run.say(tested_line(best, monitor, export and export.process, is_tested))
-    trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
+    if is_tested:
+        trainer.test(model, datamodule=data, ckpt_path=best, verbose=False)
     if not (run.folder and run.is_rank_zero):
         return 0
     code = export.wait() if export else 0  # last, when no rank can wait for this one
     if wandb:
         wandb.upload(run.folder / "export")
         wandb.finish()
-    run.say(f"run folder: {run.folder}")
+    run.say(run.folder_line)
     return code
 
 
@@ -128,8 +129,7 @@ def test_only(configuration: Configuration, model: Any, data: Any, run: Run) -> 
     """The test report of a checkpoint, on the data it was made for."""
     report = {key: CALLBACKS[key] for key in ("test_report",) if key in CALLBACKS}
     settings = configuration | {"logger": "csv", "callbacks": []}
-    callbacks = build_callbacks(settings, report, run)
-    trainer = build_trainer(settings, callbacks.values(), None)
+    trainer = build_trainer(settings, build_callbacks(settings, report, run).values(), None)
     run.share_errors(trainer.world_size)
     trainer.test(model, datamodule=data, verbose=False)
     return 0

@@ -48,20 +48,20 @@ def check_gradients(
         ValueError: A loss is not finite, or a backward is wrong.
     """
     device = torch.device("cpu") if device.type == "mps" else device
-    few = first_samples(batch, device)
     try:
         single = copied(module, device)
     except (TypeError, RuntimeError, NotImplementedError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         return [f"finite differences skipped, the module cannot be copied: {reason}"]
     with isolate_rng(), torch.enable_grad():
-        silent = check_connections(single, few)
+        silent = check_connections(single, first_samples(batch, device, dtype_of(single)))
         del single  # or two copies would be there at once
         if silent and all_must_learn:
             raise ValueError(no_gradient_on_ranks(silent))
         found = f"no gradient reaches {', '.join(silent)}: unused or detached in the forward pass"
         lines = [found] if silent else []
         double = frozen(copied(module, device).double())
+        few = first_samples(batch, device, torch.float64)
         try:
             if double.compute_loss(few)[0].dtype != torch.float64:
                 return [*lines, "finite differences skipped, the loss does not stay in float64"]
@@ -78,13 +78,19 @@ def check_gradients(
     return lines
 
 
-def first_samples(batch: Any, device: torch.device) -> Any:
-    """A few samples, however they are packed."""
+def first_samples(batch: Any, device: torch.device, floats: torch.dtype) -> Any:
+    """A few samples, however they are packed; those that are not whole numbers in that type."""
     if isinstance(batch, Tensor):
-        return batch[:MAX_SAMPLES].to(device)
+        return batch[:MAX_SAMPLES].to(device, floats if batch.is_floating_point() else None)
     if isinstance(batch, Mapping):
-        return {name: first_samples(part, device) for name, part in batch.items()}
-    return tuple(first_samples(part, device) for part in batch)
+        return {name: first_samples(part, device, floats) for name, part in batch.items()}
+    return tuple(first_samples(part, device, floats) for part in batch)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """What a module computes in."""
+    found = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(found, torch.float32)
 
 
 def copied(module: Any, device: torch.device) -> Any:

@@ -14,7 +14,7 @@ import torch
 from cli.adaptations import needless
 from cli.chosen_classes import own_callbacks
 from cli.flags import all_flags
-from cli.own_module import build_module
+from cli.own_module import asked_by, build_module
 from cli.parsing import Configuration, to_primitive
 from cli.problems import bad_arguments
 from cli.provenance import provenance
@@ -35,7 +35,8 @@ def build_data(configuration: Configuration) -> Any:
     name = arguments.pop("name")
     external = configuration["allow_external_code"]
     data_class = resolve_class(DATAMODULES.get(name, name), external)
-    data: Any = data_class(**arguments, seed=configuration["seed"])
+    seed = {"seed": configuration["seed"]} if "seed" in asked_by(data_class) else {}
+    data: Any = data_class(**arguments, **seed)
     if path := arguments.get("transform"):
         if not has(data, "use_transform"):
             raise ValueError(

@@ -1,5 +1,6 @@
 """Which classes a run is made of: by name, and which flags their constructors give."""
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -135,7 +136,7 @@ def class_groups(
             problems.append(f"--{key} {name} is unknown{near} (available: {', '.join(names)})")
             continue
         try:
-            found[key] = FIND[key](name, external)
+            found[key] = without_our_names(key, name, FIND[key](name, external))
         except ValueError as error:
             problems.append(f"--{key}: {error}")
     groups = []
@@ -164,6 +165,22 @@ def class_groups(
     named = own_callbacks(last_value(settings, "callbacks"))
     own, wrong = own_callback_groups(named, external, table)
     return groups + own, problems + wrong
+
+
+def without_our_names(key: str, path: str, found: Callable[..., Any]) -> Callable[..., Any]:
+    """What was found itself.
+
+    Raises:
+        ValueError: It has an argument whose flag means something else.
+    """
+    ours = ["name"] + ["checkpoint_activations"] * (key == "model")
+    for name in ours:
+        if name in inspect.signature(found).parameters:
+            raise ValueError(
+                f"{path!r} has an argument {name}, but --{key}.{name} is a flag of ours: give the "
+                "argument another name, or write a function or class around it that has none"
+            )
+    return found
 
 
 def own_callbacks(paths: str | Sequence[str] | None) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ from cli.chosen_classes import (
 )
 from cli.data_defaults import data_defaults
 from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_checkpoint
+from cli.own_module import not_asked_for
 from cli.parsing import (
     Configuration,
     build_parser,
@@ -46,6 +47,7 @@ from cli.run import Run
 from cli.settings import (
     Setting,
     check_given,
+    flatten,
     joined,
     last_value,
     overridden,
@@ -98,21 +100,25 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         print(help_text(parser), end="")
         raise SystemExit(0)
     # where a name is wrong, its flags cannot be judged
-    judged = {group.key for group in groups}
+    classes = {group.key: group.callable for group in groups}
     chosen = DEFAULTS.keys() | dict(own_callbacks(last_value(settings, "callbacks"))).keys()
-    settings = [s for s in settings if s.name.partition(".")[0] not in chosen - judged]
+    settings = [s for s in settings if s.name.partition(".")[0] not in chosen - classes.keys()]
     found = judge(parser, settings)
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
     configuration = join(parser, found.fine)
     if not checkpoint and not problems:
-        network = next((group.callable for group in groups if group.key == "model"), None)
-        asked, lines = data_defaults(network, configuration, {s.name for s in settings})
+        given_names = {s.name for s in settings}
+        asked, lines = data_defaults(classes.get("model"), configuration, given_names)
         if (further := judge(parser, asked)).wrong:
             raise UsageError(further.wrong)
         problems += further.outside
         notes += lines
         configuration = join(parser, found.fine + further.fine)
+    if "module" in classes:
+        wanted, usual = flatten(configuration), flatten(join(parser, []))
+        changed = {s.name: s.value for s in given if wanted.get(s.name) != usual.get(s.name)}
+        notes += not_asked_for(classes["module"], changed)
     machine = check_machine(configuration)
     values = [] if problems else check_values(configuration, table, with_trainer=not machine)
     problems += [*found.outside, *machine, *values]

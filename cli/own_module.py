@@ -5,7 +5,7 @@ settings of optimizer and schedule. What else its constructor takes is a flag, `
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,6 +17,13 @@ PROVIDED = frozenset(
     ["model", "criterion", "description", "optimizer", "schedule", "activation_checkpointing"]
 )
 NEEDED = ("training_step", "configure_optimizers")
+FLAGS_OF = {  # what its constructor may ask for -> how flags begin that are for that alone
+    "model": "model.",
+    "criterion": "loss.",
+    "optimizer": "optimizer.",
+    "schedule": "schedule.",
+    "activation_checkpointing": "model.checkpoint_activations",
+}
 
 
 def module_class(name: str, allow_external_code: bool = False) -> type[pl.LightningModule]:
@@ -38,7 +45,7 @@ def is_defined(module: type[pl.LightningModule], method: str) -> bool:
     return getattr(module, method) is not getattr(pl.LightningModule, method)
 
 
-def asked_by(module: type) -> set[str]:
+def asked_by(module: Any) -> set[str]:
     """Names of a constructor's arguments; `**kwargs` are taken to go to the class above."""
     names: set[str] = set()
     for one in module.__mro__:
@@ -48,6 +55,20 @@ def asked_by(module: type) -> set[str]:
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in found):
                 break
     return names
+
+
+def not_asked_for(module: Any, given: Iterable[str]) -> list[str]:
+    """A line on the settings, by name, that reach nothing: the module does not ask for them."""
+    asked = asked_by(module)
+    starts = tuple(start for part, start in FLAGS_OF.items() if part not in asked)
+    names = ", ".join(f"--{name}" for name in given if name.startswith(starts))
+    return [f"without effect, as {module.__name__} does not ask for it: {names}"] if names else []
+
+
+def untested_line(module: pl.LightningModule) -> str | None:
+    """Says, before training, that there will be no test."""
+    is_tested = is_defined(type(module), "test_step")
+    return None if is_tested else f"no test, {type(module).__name__} has no test_step"
 
 
 def build_module(

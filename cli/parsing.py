@@ -16,7 +16,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from cli.flags import ELSEWHERE, FLAGS, all_flags, plain_name
-from cli.problems import UsageError, did_you_mean, type_text
+from cli.problems import did_you_mean, type_text
 from cli.ranges import fits, names_in, ranges, without_ranges
 from cli.settings import Setting, as_text
 
@@ -143,18 +143,6 @@ def nearest(name: str, types: Collection[str]) -> str:
 def members_of(group: str, types: Collection[str]) -> str:
     """All flags of a group."""
     return ", ".join(f"--{known}" for known in types if known.startswith(f"{group}."))
-
-
-def parse(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:
-    """Checks every setting and joins them with the defaults.
-
-    Raises:
-        UsageError: All that is wrong.
-    """
-    judged = judge(parser, settings)
-    if judged.wrong or judged.outside:
-        raise UsageError(judged.wrong + judged.outside)
-    return join(parser, judged.fine)
 
 
 def join(parser: ArgumentParser, settings: Sequence[Setting]) -> Configuration:

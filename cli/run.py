@@ -61,6 +61,11 @@ class Run:
         """The folder of checkpoints, where there is a folder."""
         return self.folder / "checkpoints" if self.folder else None
 
+    @property
+    def folder_line(self) -> str | None:
+        """Where results go, in words."""
+        return f"run folder: {self.folder}" if self.folder else None
+
     def say(self, *lines: str | None) -> None:
         """Prints lines, without those that are empty, once for all ranks."""
         say(*lines)

@@ -9,7 +9,6 @@ N batch, M training samples, C channels, H height, W width, K classes.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from datamodules.findings import Finding
-from preprocessing.inputs import InputsSpec, named
+from preprocessing.inputs import InputsSpec, named, shape_in_words
 from preprocessing.reader import check_preprocessing
 from tasks.base import Task
 from tasks.single_label import SingleLabel
@@ -124,13 +123,7 @@ DEFAULTS: dict[str, Callable[[Any], Any]] = {
     "look": lambda data: lambda full: [],
     "initialise": lambda data: lambda network: None,
 }
-DESCRIBED = (
-    "input_spec",
-    "preprocessing",
-    "files",
-    "normalisation",
-    "fingerprint",
-)
+DESCRIBED = ("input_spec", "preprocessing", "files", "normalisation", "fingerprint")
 
 
 def part(data: Any, name: str) -> Any:
@@ -193,13 +186,14 @@ def bad_task(data: Any) -> Iterator[str]:
         yield f"class_names: expected different texts, got {names!r:.200}"
 
 
-def bad_form(data: Any, name: str) -> Iterator[str]:
-    """Whether a part that stands for itself is what it should be."""
-    expected, is_right = FORMS[name]
-    found = getattr(data, name)
-    found = found() if callable(found) else found
-    if not is_right(found):
-        yield f"expected {expected}, got {found!r:.200}"
+def bad_fingerprint(data: Any) -> Iterator[str]:
+    if not (isinstance(data.fingerprint, str) and data.fingerprint):
+        yield f"expected a text, got {data.fingerprint!r:.200}"
+
+
+def bad_network_arguments(data: Any) -> Iterator[str]:
+    if not isinstance(found := data.network_arguments(), Mapping):
+        yield f"expected values by name, got {found!r:.200}"
 
 
 def bad_input_spec(data: Any) -> Iterator[str]:
@@ -216,7 +210,7 @@ def bad_train_targets(data: Any) -> Iterator[str]:
 def bad_targets(targets: Any, task: Task) -> Iterator[str]:
     """What is wrong with the targets of some samples, an array or tensor."""
     if not hasattr(targets, "dtype") or not targets.ndim or not len(targets):
-        yield f"expected targets {task.target_dtype} [N,...], got {shape_of(targets)}"
+        yield f"expected targets {task.target_dtype} [N,...], got {shape_in_words(targets)}"
     elif problem := task.bad_target(np.asarray(targets)):
         yield problem
 
@@ -244,7 +238,7 @@ def bad_normalisation(data: Any) -> Iterator[str]:
 def bad_batch(data: Any) -> Iterator[str]:
     batch = data.example_batch()
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        yield f"expected (inputs, targets), got {shape_of(batch)}"
+        yield f"expected (inputs, targets), got {shape_in_words(batch)}"
         return
     yield from bad_samples(data, *batch)
 
@@ -269,24 +263,10 @@ def bad_samples(data: Any, inputs: Any, targets: Any) -> Iterator[str]:
         yield f"expected as many targets as samples of each input, got {counted}"
 
 
-def type_of(values: Any) -> str:
-    return str(getattr(values, "dtype", type(values).__name__)).removeprefix("torch.")
-
-
-def shape_of(value: Any) -> str:
-    """Type and shape in words."""
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {', '.join(map(shape_of, value)) or 'nothing'}"
-    return f"{type_of(value)} {list(value.shape)}" if hasattr(value, "shape") else type_of(value)
-
-
-FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "fingerprint": ("a text", lambda found: isinstance(found, str) and found != ""),
-    "network_arguments": ("values by name", lambda found: isinstance(found, Mapping)),
-}
 # what each looks at first, and what else it needs to be there
 CHECKS: tuple[tuple[tuple[str, ...], Callable[[Any], Iterator[str]]], ...] = (
-    *(((name,), partial(bad_form, name=name)) for name in FORMS),
+    (("fingerprint",), bad_fingerprint),
+    (("network_arguments",), bad_network_arguments),
     (("task",), bad_task),
     (("input_spec",), bad_input_spec),
     (("train_targets", "task"), bad_train_targets),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lightning_modules.batch import Batch, first_samples, tensors_of
 from lightning_modules.broadcasts import BroadcastError, no_broadcasts
 from lightning_modules.losses import SampleLoss, check_losses
+from preprocessing.inputs import shape_in_words
 from tasks.base import Task
 
 INSTALLED = "site-packages"
@@ -93,16 +94,16 @@ def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> Non
         if not is_right or not logits.is_floating_point():
             raise ValueError(
                 f"network {name} answers {'in training' if training else 'in evaluation'} with "
-                f"{described(logits)} to {went_in}; expected logits [N,K], one floating-point "
+                f"{shape_in_words(logits)} to {went_in}; expected logits [N,K], one floating-point "
                 f"tensor {expected}"
             )
 
 
 def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str]:
     """What a deployable module answers, and what its network was given, in words."""
-    seen: list[str] = [", ".join(map(described, inputs))]
+    seen: list[str] = [", ".join(map(shape_in_words, inputs))]
     hook = model.network.register_forward_pre_hook(  # type: ignore[union-attr]
-        lambda _, arguments: seen.append(", ".join(map(described, arguments)))
+        lambda _, arguments: seen.append(", ".join(map(shape_in_words, arguments)))
     )
     try:
         return model.forward(*inputs), seen[-1]  # not the call, which may be compiled
@@ -127,7 +128,8 @@ def check_loss(module: Any, batch: Batch, device: torch.device) -> None:
         num_samples -= 1
     batch = first_samples(batch, num_samples, device)
     what, (inputs, targets) = f"{type(module).__name__}.compute_loss", batch
-    went_in = f"{', '.join(map(described, tensors_of(inputs)))} and targets {described(targets)}"
+    given = ", ".join(map(shape_in_words, tensors_of(inputs)))
+    went_in = f"{given} and targets {shape_in_words(targets)}"
     losses_used = [part for part in module.modules() if isinstance(part, SampleLoss)]
     seen: list[tuple[str, str]] = [(what, went_in)]  # what is running, innermost last
     hooks: list[Any] = []
@@ -159,13 +161,16 @@ def check_loss(module: Any, batch: Batch, device: torch.device) -> None:
 def of_loss(loss: SampleLoss, arguments: tuple[Any, ...]) -> tuple[str, str]:
     """The name of a loss, and what went in."""
     logits, targets = arguments
-    return f"loss {loss.name}", f"logits {described(logits)} and targets {described(targets)}"
+    return (
+        f"loss {loss.name}",
+        f"logits {shape_in_words(logits)} and targets {shape_in_words(targets)}",
+    )
 
 
 def check_answer(found: Any, targets: Tensor, what: str, losses_used: list[SampleLoss]) -> None:
     """Raises ValueError unless `compute_loss` gave what its contract says."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
-        raise ValueError(f"{what} gives {described(found)}; expected {CONTRACT}")
+        raise ValueError(f"{what} gives {shape_in_words(found)}; expected {CONTRACT}")
     losses, outcomes = found
     check_losses(losses, targets, what, f"targets {list(targets.shape)}", CONTRACT)
     for name, column in outcomes.items():
@@ -173,7 +178,7 @@ def check_answer(found: Any, targets: Tensor, what: str, losses_used: list[Sampl
         if not is_right or column.requires_grad:
             attached = " with a gradient (detach it)" if is_right else ""
             raise ValueError(
-                f"{what} gives the outcome {name} as {described(column)}{attached} for "
+                f"{what} gives the outcome {name} as {shape_in_words(column)}{attached} for "
                 f"{len(targets)} samples; expected {CONTRACT}"
             )
     if not losses.requires_grad:
@@ -227,15 +232,3 @@ def unchanged_mode(model: nn.Module, training: bool) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
-
-
-def described(value: Any) -> str:
-    """Type and shape of tensors, in whatever they are packed."""
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    if isinstance(value, Mapping):
-        parts = (f"{name}: {described(part)}" for name, part in value.items())
-        return f"a {type(value).__name__} of {', '.join(parts)}"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {', '.join(map(described, value))}"
-    return type(value).__name__

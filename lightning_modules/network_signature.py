@@ -80,7 +80,7 @@ def type_hints(network: Callable[..., nn.Module]) -> dict[str, Any]:
 
 def names_from_data(signature: Signature, determined: Collection[str]) -> frozenset[str]:
     """The arguments that the data determines, by our names, and which therefore are no flags."""
-    asked = (asked_as(name, signature) for name in NAMES if name in determined)
+    asked = (asked_as(name, signature) for name in determined)
     return frozenset([*NAMES, *filter(None, asked)])
 
 

@@ -152,6 +152,20 @@ def named(inputs: Any, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
+def shape_in_words(value: Any) -> str:
+    """Type and shape of arrays or tensors, in whatever they are packed."""
+    if isinstance(value, Mapping):
+        parts = [f"{name}: {shape_in_words(part)}" for name, part in value.items()]
+    elif isinstance(value, (tuple, list)):
+        parts = [*map(shape_in_words, value)]
+    elif hasattr(value, "shape"):
+        kind = getattr(value, "dtype", type(value).__name__)
+        return f"{kind} {list(value.shape)}".removeprefix("torch.")
+    else:
+        return type(value).__name__
+    return f"a {type(value).__name__} of {', '.join(parts) or 'nothing'}"
+
+
 def padded_stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """One array [N,...] of arrays of one rank, with 0 at the end of those that are shorter."""
     size = np.max([array.shape for array in arrays], axis=0, initial=0).astype(int)

@@ -20,6 +20,7 @@ from preprocessing.sources import MAX_CHARACTERS
 
 TEXT_EXTENSIONS = (".txt",)
 ARRAY_EXTENSIONS = (".npz",)
+ONE_SAMPLE = "a file is one sample, without the axis of the batch"
 # what of this package reads each kind
 PARTS = {
     "image": ("images.py",),
@@ -165,5 +166,5 @@ def arrays_of(path: str | Path, spec: Any) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in spec.names if name in file}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
         raise ValueError(f"no .npz file of arrays: {error}") from error
-    spec.check_arrays({name: array[None] for name, array in arrays.items()}, "the file")
+    spec.check_arrays({name: array[None] for name, array in arrays.items()}, ONE_SAMPLE)
     return arrays

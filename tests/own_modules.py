@@ -62,6 +62,12 @@ class TwoOptimizers(pl.LightningModule):
         self.validation_step(batch, batch_idx, "test")
 
 
+class Untested(TwoOptimizers):
+    """Has no test_step."""
+
+    test_step = pl.LightningModule.test_step
+
+
 class Distilled(Classifier):
     """A network learns from the answers of a trained one, too (Hinton et al. 2015).
 

@@ -171,6 +171,15 @@ def test_a_monitor_of_its_own_makes_a_best_checkpoint(tmp_path: Path) -> None:
     assert "early stopping: off" not in printed
 
 
+def test_without_a_test_step_there_is_no_test(tmp_path: Path) -> None:
+    own = ["--module", "tests.own_modules.Untested", *SHORT, "--max_epochs", "1"]
+    lines = train(tmp_path, *own, "--optimizer.lr", "0.1").splitlines()
+    named = "without effect, as Untested does not ask for it: --optimizer.lr"
+    assert lines.index(named) < lines.index("no test, Untested has no test_step")
+    assert lines[-2].startswith("neither tested nor exported: last.ckpt, epoch 1, step 10")
+    assert not (run_of(tmp_path) / "test.json").exists()
+
+
 def test_the_module_cannot_be_changed_on_resume(tmp_path: Path) -> None:
     train(tmp_path, *TWO, *SHORT, "--max_epochs", "1")
     path = run_of(tmp_path) / "checkpoints" / "last.ckpt"

@@ -7,7 +7,14 @@ import pytest
 import pytorch_lightning as pl
 from torch import nn
 
-from cli.own_module import PROVIDED, asked_by, build_module, module_class
+from cli.own_module import (
+    PROVIDED,
+    asked_by,
+    build_module,
+    module_class,
+    not_asked_for,
+    untested_line,
+)
 from lightning_modules.classifier import Classifier
 from train import main
 
@@ -114,6 +121,31 @@ def test_what_lightning_does_only_where_it_optimizes(
         return
     with pytest.raises(ValueError, match=f"Whole optimizes by itself .*: leave {named}"):
         build()
+
+
+def test_settings_of_parts_that_it_does_not_ask_for_are_named() -> None:
+    names = ["model.width", "model.checkpoint_activations", "loss.name", "optimizer.lr", "seed"]
+    given = dict.fromkeys(names)
+    assert not_asked_for(Classifier, given) == []
+    (line,) = not_asked_for(Whole, given)
+    assert line == (
+        "without effect, as Whole does not ask for it: --model.checkpoint_activations, "
+        "--loss.name, --optimizer.lr"
+    )
+
+
+def test_a_flag_without_effect_is_named_and_its_default_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = ["--module", f"{HERE}.Whole", "--allow_external_code", "--print_config"]
+    with pytest.raises(SystemExit):
+        main([*own, "--optimizer.lr", "0.1", "--optimizer.name", "adamw"])
+    line = "# without effect, as Whole does not ask for it: --optimizer.lr\n"
+    assert line in capsys.readouterr().out
+
+
+def test_a_module_without_a_test_step_is_named() -> None:
+    assert untested_line(Whole(nn.Linear(1, 1))) == "no test, Whole has no test_step"
 
 
 def test_flags_come_from_the_constructor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from cli.chosen_classes import class_groups
 from cli.flags import ELSEWHERE, plain_name
-from cli.parsing import ClassGroup, build_parser, help_text, known_types, parse, to_yaml
+from cli.parsing import ClassGroup, build_parser, help_text, join, judge, known_types, to_yaml
 from cli.problems import UsageError, did_you_mean, type_text
 from cli.settings import Setting, read_arguments, read_file, settings_of
 from lightning_modules.networks.small_cnn import SmallCNN
@@ -25,6 +25,13 @@ def parser():
         ClassGroup("optimizer", "Optimizer", build_optimizer, frozenset({"module", "fused"})),
     ]
     return build_parser(groups, {"model": "small_cnn"})
+
+
+def parse(parser, settings):
+    judged = judge(parser, settings)
+    if judged.wrong or judged.outside:
+        raise UsageError(judged.wrong + judged.outside)
+    return join(parser, judged.fine)
 
 
 def configure(parser, line: str):

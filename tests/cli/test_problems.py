@@ -1,12 +1,13 @@
 """What is a message, and what is somebody's fault and keeps its trace."""
 
 import importlib.util
+import linecache
 from pathlib import Path
 
 import pytest
 from torch import nn
 
-from cli.problems import is_message
+from cli.problems import PROJECT, is_message
 
 THEIRS = """
 import json, torch
@@ -62,6 +63,18 @@ class InTheProject(nn.Module):
 def test_a_fault_of_a_forward_pass_in_the_project_too() -> None:
     with pytest.raises(ValueError, match="of a network") as fault:
         InTheProject()(1)
+    assert not is_message(fault.value)
+
+
+@pytest.mark.parametrize("place", ["my_parts.py", "my_parts/nets.py"])
+@pytest.mark.parametrize("kind", ["ValueError", "RuntimeError"])
+def test_a_fault_of_a_users_own_constructor_beside_the_project_too(
+    place: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, line = str(PROJECT / place), f"raise {kind}('mine')\n"
+    monkeypatch.setitem(linecache.cache, path, (len(line), None, [line], path))
+    with pytest.raises((ValueError, RuntimeError)) as fault:
+        exec(compile(line, path, "exec"))
     assert not is_message(fault.value)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_modules.classifier import Classifier
 from lightning_modules.deployed import DeployedImages, passing_on
-from lightning_modules.first_batch import check_first_batch, described
+from lightning_modules.first_batch import check_first_batch
 from lightning_modules.losses import SampleLoss
 
 CPU = SingleDeviceStrategy(torch.device("cpu"))
@@ -128,12 +128,6 @@ def test_nothing_changes() -> None:
     for name, value in module.model.state_dict().items():
         assert torch.equal(value, before[name])
     check_first_batch(module, (IMAGES[0][:1], IMAGES[1][:1]), CPU)  # too few for BatchNorm
-
-
-def test_words_for_what_is_packed() -> None:
-    assert (
-        described([torch.zeros(1), {"a": None}]) == "a list of float32 [1], a dict of a: NoneType"
-    )
 
 
 def test_nothing_to_train() -> None:

@@ -81,6 +81,15 @@ def test_names_of_images_stay_flags_of_a_network_for_texts() -> None:
     assert not {"in_chans", "img_size"} & names_from_data(signature, ["num_classes", "vocab_size"])
 
 
+def test_names_of_the_datas_own_are_no_flags_either() -> None:
+    def of_rows(columns: int, num_classes: int, depth: int = 1) -> nn.Module:
+        return nn.Linear(columns, num_classes)
+
+    skipped = names_from_data(signature_of(of_rows), ["columns", "num_classes"])
+    assert skipped >= {"columns", "num_classes"}
+    assert "depth" not in skipped
+
+
 def test_a_side_alone_means_square_images() -> None:
     with pytest.raises(ValueError, match="img_size is one whole number.* these are 8x9"):
         network_arguments(of_timm, GREY | {"image_size": (8, 9)}, {})

@@ -1,9 +1,12 @@
 """Inputs by name, whatever a batch packs them in, and samples of several sizes in one array."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from preprocessing.inputs import InputsSpec, named, padded_stack, values_of
+from preprocessing.inputs import InputsSpec, named, padded_stack, shape_in_words, values_of
+from preprocessing.reader import arrays_of
 
 
 @pytest.mark.parametrize("inputs", [{"a": 1, "b": 2}, (1, 2), [1, 2]])
@@ -48,3 +51,18 @@ def test_samples_are_filled_up_with_zeros() -> None:
 def test_names_are_those_of_arguments(inputs: list[dict[str, object]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         InputsSpec.from_json({"inputs": inputs, "dynamic": {"batch": [1, 4]}})
+
+
+def test_words_for_what_is_packed() -> None:
+    packed = [np.zeros(1, np.float32), {"a": None}, ()]
+    assert shape_in_words(packed) == (
+        "a list of float32 [1], a dict of a: NoneType, a tuple of nothing"
+    )
+
+
+def test_a_file_of_several_samples_is_told_that_it_should_be_one(tmp_path: Path) -> None:
+    item = {"name": "left", "dtype": "float32", "shape": ["batch", 2]}
+    spec = InputsSpec.from_json({"inputs": [item], "dynamic": {"batch": [1, 8]}})
+    np.savez(tmp_path / "rows.npz", left=np.zeros((5, 2), np.float32))
+    with pytest.raises(ValueError, match="^a file is one sample, without the axis of the batch: "):
+        arrays_of(tmp_path / "rows.npz", spec)
