@@ -62,7 +62,7 @@ def facts_of(operators: Collection[str], translations: Translations | None) -> d
 
 def lacks_library(description: Mapping[str, Any]) -> str | None:
     """Why a model cannot leave this process in a file of torch's."""
-    names = description["probe"].get("without_library")
+    names = description.get("probe", {}).get("without_library")
     if not names:
         return None
     return (
@@ -73,7 +73,7 @@ def lacks_library(description: Mapping[str, Any]) -> str | None:
 
 def lacks_translation(description: Mapping[str, Any]) -> str | None:
     """Why a model cannot become an ONNX file."""
-    names = description["probe"].get("untranslated")
+    names = description.get("probe", {}).get("untranslated")
     if not names:
         return None
     return (

@@ -112,7 +112,7 @@ class Pipeline:
             raise ValueError(str(error)) from error
         settings = self.settings
         self.task = build_task(description)
-        libraries = description["probe"].get("libraries", ())
+        libraries = description.get("probe", {}).get("libraries", ())
         proven_from = settings.checkpoint, settings.samples, self.reference, libraries
         self.key = proven.key_of(*proven_from)
         stage = Stage(settings.output)

@@ -79,7 +79,7 @@ def deploy(
     network: nn.Module, normalisation: Mapping[str, Any] | None, input_spec: Mapping[str, Any]
 ) -> nn.Module:
     """Puts the input side around a network: normalisation where data have one, else nothing."""
-    names = [item["name"] for item in input_spec["inputs"]]
+    names = [item["name"] for item in input_spec.get("inputs", ())]
     if not normalisation:
         return passing_on(network, names)
     statistics = normalisation["mean"], normalisation["std"]
