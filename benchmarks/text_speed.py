@@ -101,8 +101,8 @@ def random_and_bucketed(split: TextSplit) -> tuple[list[np.ndarray], list[np.nda
 def training_step(split: TextSplit, batches: Sequence[np.ndarray], network: nn.Module) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
     for rows in batches:
-        (tokens, lengths), targets = TextDataset(split).__getitems__(EpochIndices(0, rows))
-        loss = nn.functional.cross_entropy(network(tokens, lengths), targets)
+        inputs, targets = TextDataset(split).__getitems__(EpochIndices(0, rows))
+        loss = nn.functional.cross_entropy(network(*inputs.values()), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
