@@ -23,7 +23,7 @@ class Seen(pl.Callback):
     batches = defaultdict(list)  # ids of the texts of each batch, by split and epoch
 
     def note(self, split, trainer, batch):
-        (tokens, lengths), _ = batch
+        tokens, lengths = batch[0].values()
         rows = [row[:n].tolist() for row, n in zip(tokens, lengths)]
         self.batches[f"{split} {trainer.current_epoch}"].append(rows)
 
