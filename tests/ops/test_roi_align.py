@@ -261,10 +261,11 @@ def test_a_thousand_random_calls_never_crash(compiled: Any) -> None:
             rois[:, 0] = draw(0, max(shape[0], 1))
         scale, ratio = float(torch.randn((), generator=generator)), draw(-2, 4)
         sizes = (draw(0, 5) if not draw(0, 9) else 2, draw(1, 5))
+        arguments = images, rois, scale, *sizes, ratio, bool(draw(0, 2))
         outcomes: list[Tensor | None] = []
         for function in (compiled.roi_align, pool):
             try:
-                outcomes.append(function(images, rois, scale, *sizes, ratio, bool(draw(0, 2))))
+                outcomes.append(function(*arguments))
             except ValueError:
                 outcomes.append(None)
         one, other = outcomes
