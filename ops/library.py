@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -18,6 +19,21 @@ from filelock import FileLock
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "foundry_ops"
 OFF = "FOUNDRY_OPS"  # "fallback": nothing is compiled or loaded
+
+
+COMPILE = """
+import sys
+from torch.utils.cpp_extension import load
+
+load(
+    sys.argv[1],
+    sys.argv[3:],
+    extra_cflags=["-O3"],
+    extra_cuda_cflags=["-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda"],
+    build_directory=sys.argv[2],
+    is_python_module=False,
+)
+"""
 
 
 class NoLibrary(RuntimeError):
@@ -70,7 +86,7 @@ def has_cuda() -> bool:
 
 
 def compile_library(path: Path) -> None:
-    """Compiles to `path`, and loads it; of several processes that ask at once one does it.
+    """Compiles to `path`; of several processes that ask at once one does it.
 
     Raises:
         NoLibrary: There is no compiler, or it refuses the sources.
@@ -95,7 +111,10 @@ def is_library(path: Path) -> bool:
 
 
 def run_compiler(work: Path) -> None:
-    """Compiles in an empty folder, and loads what comes.
+    """Compiles in an empty folder.
+
+    In a process of its own, since torch also loads what it compiles, and would know the library by
+    a place that it is about to leave.
 
     Raises:
         NoLibrary: With what is missing, or the compiler's first complaint.
@@ -114,17 +133,10 @@ def run_compiler(work: Path) -> None:
         raise NoLibrary(f"there is no C++ compiler ({compiler})")
     say("compiling the operators, once for this version of torch; it takes half a minute")
     sources = [*SOURCES.glob("*.cpp"), *(SOURCES.glob("*.cu") if has_cuda() else [])]
-    try:
-        cpp_extension.load(
-            NAME,
-            [str(source) for source in sorted(sources)],
-            extra_cflags=["-O3"],
-            extra_cuda_cflags=["-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda"],
-            build_directory=str(work),
-            is_python_module=False,
-        )
-    except RuntimeError as error:
-        raise NoLibrary(f"{compiler}: {first_error(str(error))}") from error
+    command = [sys.executable, "-c", COMPILE, NAME, str(work), *map(str, sorted(sources))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NoLibrary(f"{compiler}: {first_error(done.stdout + done.stderr)}")
 
 
 def first_error(output: str) -> str:

@@ -19,6 +19,7 @@ from datamodules.sample_augmentation import SampleAugmentation
 from datamodules.text_files import TextFiles
 from lightning_modules.classifier import Classifier
 from lightning_modules.networks import NETWORKS
+from preprocessing.inputs import values_of
 from tests.fresh_process import run_script
 from tests.same_bits import assert_equal
 from tests.tiny import TinyImages, tiny_classifier, tiny_split, tiny_trainer
@@ -123,7 +124,7 @@ def test_workers_of_every_start_method_give_the_same_batches(
 
 
 def flat(batch) -> list[Tensor]:
-    return [t for part in batch for t in (part if isinstance(part, tuple) else (part,))]
+    return [tensor for part in batch for tensor in values_of(part)]
 
 
 @pytest.mark.parametrize("network", TEXT_NETWORKS)

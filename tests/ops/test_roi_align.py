@@ -279,6 +279,27 @@ def test_a_thousand_random_calls_never_crash(compiled: Any) -> None:
 # ---- compiling ----------------------------------------------------------------------------
 
 
+COLD = """
+import torch
+from ops import library
+path = library.load()
+assert str(path) in torch.ops.loaded_libraries, torch.ops.loaded_libraries
+assert [p.name for p in path.parent.iterdir() if p.suffix == ".so"] == [path.name]
+print("loaded")
+"""
+
+
+def test_what_was_just_compiled_is_known_by_its_own_place(compiled: Any, tmp_path: Path) -> None:
+    """Else no export of this process could take the library along."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("TORCH_EXTENSIONS_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-c", COLD],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "loaded\n", done.stderr
+
+
 def test_without_a_compiler_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
