@@ -134,7 +134,9 @@ def run_compiler(work: Path) -> None:
     say("compiling the operators, once for this version of torch; it takes half a minute")
     sources = [*SOURCES.glob("*.cpp"), *(SOURCES.glob("*.cu") if has_cuda() else [])]
     command = [sys.executable, "-c", COMPILE, NAME, str(work), *map(str, sorted(sources))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode != 0:
         raise NoLibrary(f"{compiler}: {first_error(done.stdout + done.stderr)}")
 
