@@ -14,6 +14,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from jsonargparse import ArgumentParser
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
@@ -33,6 +34,7 @@ from cli.newest_checkpoint import newest_checkpoint, wanted_settings, whole_chec
 from cli.own_module import not_asked_for
 from cli.parsing import (
     Configuration,
+    Judged,
     build_parser,
     help_text,
     join,
@@ -80,19 +82,9 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         ValueError, FileNotFoundError: The checkpoint cannot be used.
     """
     stray_slurm = ignore_stray_slurm()
-    given = joined(read_arguments(argv), "callbacks")
-    check_given(given)
-    given = [*read_files(given), *given]
-    show_names(given)
-    check_given(given)
-    checkpoint = last_value(given, "test_only") or last_value(given, "replay")
-    checkpoint = checkpoint or resumed_checkpoint(given)
-    settings = given
-    if checkpoint:
-        stored = of_this_version(read_checkpoint(checkpoint)["description"]["config"])
-        if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
-            raise UsageError(refused)
-        settings = settings_of(stored, str(checkpoint)) + given
+    given = given_settings(argv)
+    stored, checkpoint = stored_settings(given)
+    settings = stored + given
     groups, problems = class_groups(settings, table)
     settings, notes = without_others(settings, groups)
     parser = build_parser(groups, DEFAULTS)
@@ -106,18 +98,12 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     found = judge(parser, settings)
     if found.wrong:
         raise UsageError([*problems, *found.wrong, *found.outside])
-    configuration = join(parser, found.fine)
     if not checkpoint and not problems:
-        given_names = {s.name for s in settings}
-        asked, lines = data_defaults(classes.get("model"), configuration, given_names)
-        if (further := judge(parser, asked)).wrong:
-            raise UsageError(further.wrong)
-        problems += further.outside
-        notes += lines
-        configuration = join(parser, found.fine + further.fine)
+        notes += take_data_defaults(parser, found, classes["model"])
+    configuration = join(parser, found.fine)
     if "module" in classes:
         wanted, usual = flatten(configuration), flatten(join(parser, []))
-        changed = {s.name: s.value for s in given if wanted.get(s.name) != usual.get(s.name)}
+        changed = [s.name for s in given if wanted.get(s.name) != usual.get(s.name)]
         notes += not_asked_for(classes["module"], changed)
     machine = check_machine(configuration)
     values = [] if problems else check_values(configuration, table, with_trainer=not machine)
@@ -125,7 +111,7 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
     if problems:
         raise UsageError(problems)
     other = configuration["test_only"] or configuration["replay"]
-    configuration["resume"] = None if other or not checkpoint else str(checkpoint)
+    configuration["resume"] = None if other else checkpoint
     if configuration["experiment"] is None:
         names = configuration["data"]["name"], configuration["model"]["name"]
         configuration["experiment"] = default_experiment(*names)
@@ -134,6 +120,52 @@ def configure(argv: Sequence[str], table: CallbackTable) -> Configuration:
         raise SystemExit(0)
     say(*notes, stray_slurm, *overridden(argv))
     return configuration
+
+
+def given_settings(argv: Sequence[str]) -> list[Setting]:
+    """Those of the files that --config names, then those of the command line.
+
+    Raises:
+        UsageError: What cannot be read, or is asked for twice over.
+        SystemExit: Names were asked for, and shown.
+    """
+    given = joined(read_arguments(argv), "callbacks")
+    check_given(given)
+    given = [*read_files(given), *given]
+    show_names(given)
+    check_given(given)
+    return given
+
+
+def stored_settings(given: Sequence[Setting]) -> tuple[list[Setting], str | None]:
+    """Those of the checkpoint that is resumed, tested or replayed, and which one that is.
+
+    Raises:
+        UsageError: What was given would make another run of it.
+    """
+    checkpoint = last_value(given, "test_only") or last_value(given, "replay")
+    checkpoint = checkpoint or resumed_checkpoint(given)
+    if not checkpoint:
+        return [], None
+    stored = of_this_version(read_checkpoint(checkpoint)["description"]["config"])
+    if refused := [*unchangeable(given, stored, checkpoint), *missing_data(given, stored)]:
+        raise UsageError(refused)
+    return settings_of(stored, checkpoint), checkpoint
+
+
+def take_data_defaults(parser: ArgumentParser, found: Judged, network: Any) -> list[str]:
+    """Adds what the network asks of its data to what was found; returns what to say of it.
+
+    Raises:
+        UsageError: It asks for what no such data takes.
+    """
+    given = {setting.name for setting in found.fine}
+    asked, lines = data_defaults(network, join(parser, found.fine), given)
+    if (further := judge(parser, asked)).wrong:
+        raise UsageError(further.wrong)
+    found.fine.extend(further.fine)
+    found.outside.extend(further.outside)
+    return lines
 
 
 def resumed_checkpoint(settings: Sequence[Setting]) -> str | None:
@@ -195,9 +227,10 @@ def check_values(
 
 
 def check_export_formats(configuration: Configuration, table: CallbackTable) -> None:
-    """The names of formats, unless the callback that exports was deleted or is off."""
+    """The names of formats and the user's translations, unless nothing is exported."""
     if "export" not in table or not configuration["export"]["enabled"]:
         return
+    from cli.translations import own_translations
     from exporters.format_choice import check_speed_limit, choose
 
     settings = configuration["export"]
@@ -205,6 +238,10 @@ def check_export_formats(configuration: Configuration, table: CallbackTable) -> 
         check_speed_limit(choose(settings["formats"]).names, settings["fail_if_slower"])
     except ValueError as error:
         raise ValueError(f"--export.formats {settings['formats']}: {error}") from error
+    try:
+        own_translations(settings["onnx_translations"], configuration["allow_external_code"])
+    except ValueError as error:
+        raise ValueError(f"--export.{error}") from error
 
 
 def check_batch_size(configuration: Configuration) -> None:

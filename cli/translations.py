@@ -28,8 +28,17 @@ def onnx_translations(
     for namespace, ours in OURS.items():
         if any(operator.startswith(f"{namespace}::") for operator in operators):
             table |= resolve(ours)
+    return table | own_translations(path, allow_external_code)
+
+
+def own_translations(path: str | None, allow_external_code: bool) -> dict[Any, Callable[..., Any]]:
+    """The user's own table; without a path an empty one.
+
+    Raises:
+        ValueError: As above.
+    """
     if not path:
-        return table
+        return {}
     try:
         own = resolve(path, allow_external_code)
     except ValueError as error:
@@ -42,7 +51,7 @@ def onnx_translations(
                 f"onnx_translations: {path!r} has {operator!r:.80}: {function!r:.60}, expected "
                 f"{FORM}"
             )
-    return table | {**own}
+    return {**own}
 
 
 # what a fit asks before it starts

@@ -3,6 +3,7 @@
 N batch, K outputs.
 """
 
+import inspect
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> Non
             f"network {name} has no parameter to train: all are without gradient (requires_grad), "
             "or there are none; --unfreeze.enabled true holds layers back for a time"
         )
+    check_inputs(module.deployed, name)
     if bad := module.task.bad_target(batch[1].numpy(force=True)):
         raise ValueError(f"example_batch(): {bad}")
     inputs, targets = [x.to(device) for x in tensors_of(batch[0])], batch[1]
@@ -97,6 +99,19 @@ def check_network(module: HasNetwork, batch: Batch, device: torch.device) -> Non
                 f"{shape_in_words(logits)} to {went_in}; expected logits [N,K], one floating-point "
                 f"tensor {expected}"
             )
+
+
+def check_inputs(model: Any, label: str) -> None:
+    """Raises ValueError where a network takes more or fewer inputs than the data gives."""
+    names = inspect.signature(model.forward).parameters  # those of the data
+    signature = inspect.signature(model.network.forward)
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        raise ValueError(
+            f"network {label} takes {', '.join(signature.parameters)}, but this data gives "
+            f"{', '.join(names)}: choose another network (--model) or other data (--data)"
+        ) from error
 
 
 def answer_of(model: nn.Module, inputs: list[Tensor], name: str) -> tuple[Any, str]:
@@ -202,6 +217,7 @@ def explain(error: Exception, what: str, went_in: str) -> NoReturn:
     if is_ours(trace[-1].filename) and isinstance(error, ValueError):
         raise error  # it says already what is wrong
     frames = [frame for frame in trace if not is_ours(frame.filename)] or trace
+    frames = [frame for frame in frames if not frame.filename.startswith("<")] or frames  # torch.fx
     own = [frame for frame in frames if INSTALLED not in frame.filename] or frames
     last, is_own = own[-1], INSTALLED not in frames[-1].filename
     where = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"

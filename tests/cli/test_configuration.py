@@ -261,6 +261,7 @@ def test_wandb_without_its_callback(monkeypatch: pytest.MonkeyPatch) -> None:
             "is timed against onnx: add it",
         ),
         (["--export.max_drop", "-5"], "--export.max_drop must be a number 0 <= x <= 100"),
+        (["--export.onnx_translations", "no.TABLE"], "--export.onnx_translations: 'no.TABLE' lies"),
     ],
 )
 def test_what_no_export_can_do_is_told_before_training(arguments: list[str], message: str) -> None:
