@@ -24,7 +24,9 @@ FORMS = {
         "what": "regions of pictures",
         "goes_in": "uint8 pixels [batch, $channels, $height, $width], which the model normalises, "
         "and a box in each, float32 [batch, 4]: x1, y1, x2, y2 in these pixels. "
-        "`preprocessing/regions.py` scales pictures of other sizes, and boxes with them.",
+        "`preprocessing/regions.py` scales pictures of other sizes, and boxes with them. "
+        "`predict.py` reads them from a table with the columns path, $columns, in pixels of the "
+        "picture.",
         "needs": "pillow",
         "example": "--column path table.csv",
         "column": "path",
@@ -50,10 +52,8 @@ FORMS = {
 
 def model_card(manifest: Mapping[str, Any]) -> str:
     """Markdown."""
-    kind, card = (
-        manifest["preprocessing"]["kind"],
-        build_task(manifest).card(manifest["evaluation"]),
-    )
+    kind = manifest["preprocessing"]["kind"]
+    card = build_task(manifest).card(manifest["evaluation"])
     inputs = InputsSpec.from_json(manifest["input_spec"])
     values = {
         **manifest,
@@ -73,6 +73,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "file": example_file(manifest),
         "first": inputs.names[0],
         "last": inputs.names[-1],
+        "columns": ", ".join(manifest["preprocessing"].get("boxes", ())),
         "described": "; ".join(item.describe() for item in inputs.inputs),
         "probabilities": Template(card["probabilities"]).substitute(
             temperature=f"{manifest['calibration']['temperature']:g}"

@@ -21,15 +21,26 @@ NAME = "foundry_ops"
 OFF = "FOUNDRY_OPS"  # "fallback": nothing is compiled or loaded
 
 
+# messages hold the places of sources, and a library goes out into the world with them
 COMPILE = """
+import os
 import sys
+from pathlib import Path
+
+import torch
 from torch.utils.cpp_extension import load
 
+places = {Path(sys.argv[3]).parent: "csrc", Path(torch.__file__).parent: "torch"}
+short = [f"-ffile-prefix-map={place}={name}" for place, name in places.items()]
+short *= os.name == "posix"
 load(
     sys.argv[1],
     sys.argv[3:],
-    extra_cflags=["-O3"],
-    extra_cuda_cflags=["-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda"],
+    extra_cflags=["-O3", *short],
+    extra_cuda_cflags=[
+        *("-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda"),
+        *(f"-Xcompiler={flag}" for flag in short),
+    ],
     build_directory=sys.argv[2],
     is_python_module=False,
 )
@@ -67,7 +78,7 @@ def library_path() -> Path:
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    digest.update(f"{torch.__version__}|{sysconfig.get_platform()}|{has_cuda()}".encode())
+    digest.update(f"{COMPILE}|{torch.__version__}|{sysconfig.get_platform()}|{has_cuda()}".encode())
     folder = os.environ.get("TORCH_EXTENSIONS_DIR")  # torch's own word for where such things go
     if not folder:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -79,52 +79,59 @@ def make_reader(preprocessing: Mapping[str, Any], read_text: Callable[[str], str
         preprocessing: As in the manifest.
         read_text: Content of a file that preprocessing needs, by its name.
     """
-    counts: Counter[str] = Counter()
     if preprocessing["kind"] == "text":
-        from preprocessing.text import TextTokenizer, text_inputs
+        return text_reader(preprocessing, read_text(preprocessing["tokenizer"]))
+    make = {"arrays": array_reader, "region": region_reader, "image": image_reader}
+    return make[preprocessing["kind"]](preprocessing)
 
-        tokenizer = TextTokenizer(read_text(preprocessing["tokenizer"]))
-        return Reader(
-            True,
-            TEXT_EXTENSIONS,
-            text_of,
-            lambda texts: text_inputs(texts, tokenizer, preprocessing, counts),
-            counts,
-        )
-    if preprocessing["kind"] == "arrays":
-        from preprocessing.inputs import InputsSpec, padded_stack
 
-        spec = InputsSpec.from_json(preprocessing)
-        return Reader(
-            False,
-            ARRAY_EXTENSIONS,
-            lambda path: arrays_of(path, spec),
-            lambda samples: {
-                name: padded_stack([sample[name] for sample in samples]) for name in spec.names
-            },
-        )
+def text_reader(preprocessing: Mapping[str, Any], tokenizer_file: str) -> Reader:
+    from preprocessing.text import TextTokenizer, text_inputs
+
+    tokenizer, counts = TextTokenizer(tokenizer_file), Counter[str]()
+
+    def collate(texts: list[Any]) -> dict[str, np.ndarray]:
+        return text_inputs(texts, tokenizer, preprocessing, counts)
+
+    return Reader(True, TEXT_EXTENSIONS, text_of, collate, counts)
+
+
+def array_reader(preprocessing: Mapping[str, Any]) -> Reader:
+    from preprocessing.inputs import InputsSpec, padded_stack
+
+    spec = InputsSpec.from_json(preprocessing)
+
+    def collate(samples: list[Any]) -> dict[str, np.ndarray]:
+        return {name: padded_stack([sample[name] for sample in samples]) for name in spec.names}
+
+    return Reader(False, ARRAY_EXTENSIONS, lambda path: arrays_of(path, spec), collate)
+
+
+def region_reader(preprocessing: Mapping[str, Any]) -> Reader:
+    from preprocessing.images import EXTENSIONS
+    from preprocessing.regions import decode_region
+
+    counts = Counter[str]()
+
+    def read(path: Path, *box: str) -> dict[str, np.ndarray]:
+        return decode_region(path, box, preprocessing, counts)
+
+    def collate(samples: list[Any]) -> dict[str, np.ndarray]:
+        names = ("images", "boxes")
+        return {name: np.stack([sample[name] for sample in samples]) for name in names}
+
+    return Reader(False, EXTENSIONS, read, collate, counts, tuple(preprocessing["boxes"]))
+
+
+def image_reader(preprocessing: Mapping[str, Any]) -> Reader:
     from preprocessing.images import EXTENSIONS, decode_image
 
-    if preprocessing["kind"] == "region":
-        from preprocessing.regions import decode_region
+    counts = Counter[str]()
 
-        return Reader(
-            False,
-            EXTENSIONS,
-            lambda path, *box: decode_region(path, box, preprocessing, counts),
-            lambda samples: {
-                name: np.stack([sample[name] for sample in samples]) for name in ("images", "boxes")
-            },
-            counts,
-            tuple(preprocessing["boxes"]),
-        )
-    return Reader(
-        False,
-        EXTENSIONS,
-        lambda path: decode_image(path, preprocessing, counts),
-        lambda images: {"images": np.stack(images)},
-        counts,
-    )
+    def read(path: Path) -> np.ndarray:
+        return decode_image(path, preprocessing, counts)
+
+    return Reader(False, EXTENSIONS, read, lambda images: {"images": np.stack(images)}, counts)
 
 
 def text_of(source: str | Path) -> str:

@@ -289,6 +289,12 @@ print("loaded")
 """
 
 
+def test_no_place_of_this_machine_is_in_the_library(compiled: Any) -> None:
+    content = library.load().read_bytes()
+    for place in (ROOT, Path(torch.__file__).parent, Path.home()):
+        assert str(place).encode() not in content
+
+
 def test_what_was_just_compiled_is_known_by_its_own_place(compiled: Any, tmp_path: Path) -> None:
     """Else no export of this process could take the library along."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
