@@ -54,6 +54,16 @@ __device__ void visit_samples(
   }
 }
 
+// Which value of the output [R,C,PH,PW] an index means.
+struct Bin {
+  int64_t box, channel, row, column;
+};
+
+__device__ Bin bin_of(int64_t index, int64_t channels, int64_t height, int64_t width) {
+  return {index / (width * height * channels), index / (width * height) % channels,
+          index / width % height, index % width};
+}
+
 template <typename scalar_t>
 __device__ int64_t image_of(const scalar_t* rois, int64_t box, int64_t batch) {
   const auto image = static_cast<float>(rois[5 * box]);
@@ -68,10 +78,8 @@ __global__ void pool_kernel(
     int64_t width, int64_t sampling_ratio, bool aligned) {
   for (int64_t index = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; index < total;
        index += int64_t(blockDim.x) * gridDim.x) {
-    const int64_t column = index % pooled_width;
-    const int64_t row = index / pooled_width % pooled_height;
-    const int64_t channel = index / (pooled_width * pooled_height) % channels;
-    const int64_t box = index / (pooled_width * pooled_height * channels);
+    const auto [box, channel, row, column] =
+        bin_of(index, channels, pooled_height, pooled_width);
     const int64_t plane = image_of(rois, box, batch) * channels + channel;
     const scalar_t* values = input + plane * height * width;
     T sum = 0;
@@ -90,10 +98,8 @@ __global__ void spread_kernel(
     int64_t width, int64_t sampling_ratio, bool aligned) {
   for (int64_t index = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; index < total;
        index += int64_t(blockDim.x) * gridDim.x) {
-    const int64_t column = index % pooled_width;
-    const int64_t row = index / pooled_width % pooled_height;
-    const int64_t channel = index / (pooled_width * pooled_height) % channels;
-    const int64_t box = index / (pooled_width * pooled_height * channels);
+    const auto [box, channel, row, column] =
+        bin_of(index, channels, pooled_height, pooled_width);
     const int64_t plane = image_of(rois, box, batch) * channels + channel;
     T* values = result + plane * height * width;
     const T value = T(grad[index]);
