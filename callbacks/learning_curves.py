@@ -66,7 +66,7 @@ def draw_learning_curves(metrics: Path, path: Path, names: Sequence[str] | None 
                 (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3)
                 line.set(color=f"C{number}", label=column)
         axes.set(xlabel="epoch", ylabel=label, title=label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         if name == "lr":
             axes.set_yscale("log")
         elif axes.lines:

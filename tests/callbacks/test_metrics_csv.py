@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from callbacks.learning_curves import draw_learning_curves
 from callbacks.metrics_csv import MetricsCsv
@@ -96,3 +97,20 @@ def test_pictures_and_table(tmp_path: Path, capsys) -> None:
     values = data.task.report_values(report)
     assert [row["support"] for row in values["classes"]] == [5, 5, 5]
     assert values["accuracy"] == report.scalars["accuracy"]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 30])
+def test_epochs_are_counted_in_whole_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    rows = [f"{epoch},{epoch},{1 / (epoch + 1)}" for epoch in range(epochs)]
+    (tmp_path / "metrics.csv").write_text("\n".join(["epoch,step,val/loss", *rows]) + "\n")
+    ticks: list[float] = []
+
+    def note_ticks(figure: Figure, *_: object, **__: object) -> None:
+        ticks.extend(tick for axes in figure.axes for tick in axes.get_xticks())
+
+    monkeypatch.setattr(Figure, "savefig", note_ticks)
+    draw_learning_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", ["loss"])
+    assert ticks
+    assert all(tick == int(tick) for tick in ticks)
